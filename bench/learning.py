@@ -53,7 +53,7 @@ def ours(
     checkpoints."""
     from corpusmill.train import checkpoint
     from corpusmill.train.data.shards import open_shards
-    from corpusmill.train.evaluate import evaluate, load_model, score, whole
+    from corpusmill.train.evaluate.splits import evaluate, load_model, score, whole
     from corpusmill.train.parallel.mesh import join
     from corpusmill.train.parallel.model import ParallelModel
     from corpusmill.train.run_folder import open_run

@@ -147,8 +147,8 @@ def run(
 
 def training_tokens(shards: str, sources: Sequence[str] | None) -> npt.NDArray[np.unsignedinteger]:
     """All tokens of the train splits, one after the other."""
-    from corpusmill.train.baselines import all_blocks
     from corpusmill.train.data.shards import open_shards
+    from corpusmill.train.evaluate.baselines import all_blocks
 
     train = open_shards(shards).train
     chosen = [train[name] for name in (train if sources is None else sources)]
@@ -159,7 +159,7 @@ def training_tokens(shards: str, sources: Sequence[str] | None) -> npt.NDArray[n
 def bits_per_byte(model: Model, shards: str, length: int) -> float:
     """Of every validation token, in rows of `length` that begin without context."""
     from corpusmill.train.data.shards import open_shards
-    from corpusmill.train.evaluate import whole
+    from corpusmill.train.evaluate.splits import whole
 
     total, size = 0.0, 0
     for source in open_shards(shards).validation.values():

@@ -40,20 +40,22 @@ def evaluate(
     `run`: a config's path, or a run's folder or URL; `settings`: `key.key=value`; `ngram_tokens`: that an n-gram model counts
     at most (None: 10 million, 0: no such models). Raises `UserError` without a checkpoint.
     """
-    from corpusmill.train.baselines import NGRAM_TOKENS
-    from corpusmill.train.evaluate import evaluate as work
+    from corpusmill.train.evaluate.baselines import NGRAM_TOKENS
+    from corpusmill.train.evaluate.splits import evaluate as work
 
     return work(*open_run(run, settings), NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
 
 
 def generate(
-    run: str | Path, prompt: str = "", *, settings: Sequence[str] = (), max_tokens: int = 100, temperature: float = 0.8,
-    top_k: int = 50, top_p: float = 0.95, seed: int = 0,
-) -> Iterator[str]:  # fmt: skip
-    """Pieces of text that continue `prompt`, by the newest checkpoint; temperature 0 takes the likeliest token."""
-    from corpusmill.train.generate import generate as work
+    run: str | Path, prompt: str = "", *, settings: Sequence[str] = (), **sampling: Any
+) -> Iterator[str]:
+    """Pieces of text that continue `prompt`, by the newest checkpoint.
 
-    return work(
-        *open_run(run, settings), prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p,
-        seed=seed,
-    )  # fmt: skip
+    `sampling`: `max_tokens` (100), `temperature` (0.8; 0: the likeliest token), `top_k` (50), `top_p` (0.95), `min_p`,
+    `typical_p`, `repetition_penalty`, `presence_penalty`, `frequency_penalty`, `stop` (texts), `seed`. Raises `UserError` for
+    values out of range and without a checkpoint.
+    """
+    from corpusmill.train.generate.generate import checked
+    from corpusmill.train.generate.generate import generate as work
+
+    return work(*open_run(run, settings), prompt, checked(**sampling))

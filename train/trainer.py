@@ -21,7 +21,7 @@ from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
-from corpusmill.train.evaluate import validation_losses
+from corpusmill.train.evaluate.splits import validation_losses
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks

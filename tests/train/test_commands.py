@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import typer
 from typer.testing import CliRunner
 
@@ -26,7 +25,6 @@ from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.generate import choose
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
 
@@ -143,7 +141,7 @@ def test_a_second_evaluation_scores_nothing_again(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = json.loads(command("evaluate", str(finished), "--json"))
-    monkeypatch.setattr("corpusmill.train.evaluate.load_model", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr("corpusmill.train.evaluate.splits.load_model", lambda *_: pytest.fail("scored again"))
     assert json.loads(command("evaluate", str(finished), "--json")) == first
     stored = tmp_path / "run/evaluation.json"
     stored.write_text(stored.read_text().replace(first["of"], "other weights"))
@@ -168,22 +166,38 @@ def test_generate_is_the_same_for_a_seed(finished: Path, tmp_path: Path) -> None
         command("generate", finished, "--temperature", "0", "--seed", str(seed), "--json") for seed in (1, 2)
     ]
     assert greedy[0] == greedy[1]
-    with pytest.raises(UserError, match="--top-p: must be above 0"):
+    with pytest.raises(UserError, match="--top-p: .* greater than 0, is 0"):
         command("generate", finished, "--top-p", "0")
 
 
-def test_choose_keeps_to_top_k_and_top_p() -> None:
-    logits = torch.log(torch.tensor([0.1, 0.4, 0.05, 0.3, 0.15]))
-    drawn = [
-        [choose(logits, 1.0, k, p, torch.Generator().manual_seed(s)) for s in range(200)]
-        for k, p in [(2, 1.0), (0, 0.6), (0, 1.0)]
+def test_generate_continues_the_prompts_of_a_file(finished: Path, tmp_path: Path) -> None:
+    texts = [chr(0x105), chr(0x110) * 3, "", chr(0x112)]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"id": n, "prompt": text}) + "\n" for n, text in enumerate(texts)))
+    options = ("--max-tokens", "20", "--temperature", "1", "--seed", "3")
+    rows = [
+        json.loads(line) for line in command("generate", finished, "--prompts", file, *options).splitlines()
     ]
-    assert set(drawn[0]) == {1, 3} and set(drawn[1]) == {1, 3} and set(drawn[2]) == {0, 1, 2, 3, 4}
-    assert choose(logits, 0.0, 0, 1.0, torch.Generator()) == 1
-    hot, cold = (
-        [choose(logits, t, 0, 1.0, torch.Generator().manual_seed(s)) for s in range(200)] for t in (3.0, 0.3)
-    )
-    assert cold.count(1) > drawn[2].count(1) > hot.count(1)
+    assert [(row["id"], row["prompt"]) for row in rows] == list(enumerate(texts))
+    assert all(row["end"] in ("stop", "length") and 0 < row["tokens"] <= 20 for row in rows)
+    first = json.loads(command("generate", finished, "--prompt", texts[0], *options, "--json"))
+    assert first == {"prompt": texts[0], "text": rows[0]["text"], "end": rows[0]["end"]}
+    drafted = command("generate", finished, "--prompts", file, "--temperature", "0", "--draft", "prompt")
+    assert drafted == command("generate", finished, "--prompts", file, "--temperature", "0", "--batch", "1")
+    stop = command("generate", finished, "--prompt", texts[0], *options, "--stop", rows[0]["text"][2:4])
+    assert stop.strip() == (texts[0] + rows[0]["text"][:2]).strip()
+
+
+def test_prompts_that_are_none_are_named(finished: Path, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    with pytest.raises(UserError, match="No such file"):
+        command("generate", finished, "--prompts", file)
+    for line in ("text", "[1]", '{"text": "a"}'):
+        file.write_text('{"prompt": "a"}\n\n' + line)
+        with pytest.raises(UserError, match='line 3 is not a JSON object with a text "prompt"'):
+            command("generate", finished, "--prompts", file)
+    with pytest.raises(UserError, match="give one of them"):
+        command("generate", finished, "--prompts", file, "--prompt", "a")
 
 
 def test_plan_counts_what_the_run_will_read(write_config: Callable[..., Path]) -> None:

@@ -9,7 +9,8 @@ import typer
 
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.data import batch, estimate, plan
-from corpusmill.train.commands.train import dashboard, evaluate, export, generate, train
+from corpusmill.train.commands.generation import generate
+from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
 
 TRAIN, SEARCH = "configs/train/quickstart.yaml", "configs/search/quickstart.yaml"

@@ -123,7 +123,7 @@ def _steps(folder: Folder) -> dict[int, Listing]:
 def _newest(folder: Folder, step: int | None) -> Checkpoint:
     from corpusmill.common.errors import UserError
     from corpusmill.train.checkpoint.read import load_step
-    from corpusmill.train.evaluate import newest_checkpoint
+    from corpusmill.train.evaluate.splits import newest_checkpoint
 
     if step is None:
         return newest_checkpoint(folder)

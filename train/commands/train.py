@@ -1,4 +1,4 @@
-"""`corpusmill train | evaluate | generate | export | dashboard`; and one process of torchrun."""
+"""`corpusmill train | evaluate | export | dashboard`; and one process of torchrun."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def evaluate(
     json_: Json = False,
 ) -> None:
     """Loss and bits per byte by source, beside n-gram models."""
-    from corpusmill.train.baselines import NGRAM_TOKENS
     from corpusmill.train.commands.evaluation import bits_table, ngram_notes, table
-    from corpusmill.train.evaluate import evaluate as work
+    from corpusmill.train.evaluate.baselines import NGRAM_TOKENS
+    from corpusmill.train.evaluate.splits import evaluate as work
     from corpusmill.train.run_folder import open_run
 
     result = work(*open_run(run, set_), NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
@@ -64,37 +64,6 @@ def evaluate(
     print_table(bits_table(result), "Bits per byte")
     for line in ngram_notes(result):
         typer.echo(line)
-
-
-def generate(
-    run: Run,
-    prompt: Annotated[str, typer.Option(help="text to continue")] = "",
-    max_tokens: Annotated[int, typer.Option(help="maximum number of tokens")] = 100,
-    temperature: Annotated[float, typer.Option(help="0: always the most probable token")] = 0.8,
-    top_k: Annotated[int, typer.Option(help="sample from the k most probable tokens; 0: from all")] = 50,
-    top_p: Annotated[
-        float, typer.Option(help="sample from the most probable tokens with this total probability")
-    ] = 0.95,
-    seed: Annotated[int, typer.Option(help="equal seeds give equal texts")] = 0,
-    set_: Set = None,
-    json_: Json = False,
-) -> None:
-    """Sample text from the newest checkpoint."""
-    from corpusmill.train.generate import generate as work
-    from corpusmill.train.run_folder import open_run
-
-    opened = open_run(run, set_)
-    pieces = work(
-        *opened, prompt, max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
-    )
-    if json_:
-        print_json({"prompt": prompt, "text": "".join(pieces)})
-        return
-    sys.stdout.write(prompt)
-    for piece in pieces:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
 
 
 def export(

@@ -14,7 +14,7 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -84,6 +84,13 @@ def ntk_theta(theta: float, factor: float, head_dim: int) -> float:
     return float(theta * factor ** (head_dim / (head_dim - 2)))
 
 
+class Earlier(Protocol):
+    """Keys and values of earlier positions, of all layers."""
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep a layer's k and v [B, K, T, D] of new positions; all of them so far, [B, K, S, D]."""
+
+
 class Boundaries(NamedTuple):
     """The documents' boundaries, computed once for all layers; at most one of the first three is set, none if each row is
     one document. `cu_seqlens`: of concatenated rows, possibly followed by documents of length zero."""
@@ -93,6 +100,7 @@ class Boundaries(NamedTuple):
     blocks: Any = None  # FlexAttention's BlockMask
     options: tuple[str, ...] = ()  # with `cu_seqlens`: the names of the kernel's arguments
     seen: list[tuple[Tensor, Tensor]] | None = None  # with `mask`: each layer appends its `attention_figures`
+    cache: Earlier | None = None  # `mask` covers its positions too
 
 
 def boundaries(
@@ -121,9 +129,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     if within.blocks is not None:
         found: Tensor = _flex()(q, k, v, block_mask=within.blocks, enable_gqa=grouped)
         return found
-    # On CPU, a mask is as fast as is_causal (measured).
+    # On CPU, a mask is as fast as is_causal (measured). The last of cached positions sees all of them.
+    causal = within.mask is None and q.shape[2] == k.shape[2]
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=within.mask, is_causal=within.mask is None, enable_gqa=grouped
+        q, k, v, attn_mask=within.mask, is_causal=causal, enable_gqa=grouped
     )
 
 
@@ -139,10 +148,15 @@ def attention_figures(q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tenso
     return entropy.sum(-1).mean(1), scores.amax((1, 3))
 
 
-def document_mask(documents: Tensor) -> Tensor:
-    """bool [B, 1, T, T]: position i sees j if j <= i and both belong to one document."""
-    T = documents.shape[1]
-    same = documents[:, :, None] == documents[:, None, :]
+def document_mask(documents: Tensor, ancestors: Tensor | None = None) -> Tensor:
+    """bool [B, 1, T, T]: position i sees j if j <= i and both belong to one document; with `ancestors`, bool [B, S, S], if
+    the document of i sees that of j."""
+    B, T = documents.shape
+    if ancestors is None:
+        same = documents[:, :, None] == documents[:, None, :]
+    else:
+        pairs = documents[:, :, None] * ancestors.shape[1] + documents[:, None, :]
+        same = ancestors.flatten(1).gather(1, pairs.flatten(1)).view(B, T, T)
     return (same & torch.ones(T, T, dtype=torch.bool, device=documents.device).tril())[:, None]
 
 

@@ -63,6 +63,7 @@ class Decoder(nn.Module):
         cu_seqlens: Tensor | None = None,  # `sequence_starts(documents)`, for the faster kernel on CUDA
         keys: Tensor | None = None,  # int64 [B]: of dropout (`corpusmill.train.model.layer`); None: none
         ids: Tensor | None = None,  # of a later stage: the token ids, int64 [B, T]
+        ancestors: Tensor | None = None,  # bool [B, S, S]: which of a row's documents each sees; None: itself
     ) -> Tensor:
         """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); hidden
         states from a stage without a head.
@@ -76,7 +77,7 @@ class Decoder(nn.Module):
         ids = tokens if ids is None else ids
 
         x = self.embed(tokens, positions, keys) if self.first else tokens
-        rope, within = self.rotation(positions), self.boundaries(x, documents, cu_seqlens)
+        rope, within = self.rotation(positions), self.boundaries(x, documents, cu_seqlens, ancestors)
         routes = {}
         for number, layer in self.layers.items():
             x, routed = layer(x, rope, within, ids, keys_of_layer(keys, int(number)))
@@ -123,8 +124,12 @@ class Decoder(nn.Module):
             return None
         return rotation(positions, config.head_size, config.rope_theta, config.rope_scaling)
 
-    def boundaries(self, x: Tensor, documents: Tensor | None, cu_seqlens: Tensor | None) -> Boundaries:
+    def boundaries(
+        self, x: Tensor, documents: Tensor | None, cu_seqlens: Tensor | None, ancestors: Tensor | None = None
+    ) -> Boundaries:
         """The documents' boundaries, for the kernel that will compute attention; a probe needs the mask."""
+        if ancestors is not None and documents is not None:
+            return Boundaries(mask=document_mask(documents, ancestors))
         if self.probe and documents is not None:
             return Boundaries(mask=document_mask(documents), seen=self.probe.attention)
         autocast = torch.is_autocast_enabled(x.device.type)

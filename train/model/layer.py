@@ -87,6 +87,7 @@ class Attention(nn.Module):
     def __init__(self, config: ModelConfig, number: int, rows: int) -> None:
         super().__init__()
         self.split: Split = WHOLE
+        self.number = number
         heads, kv_heads, self.head_dim = config.heads, config.key_value_heads, config.head_size
         self.q = nn.Linear(config.dim, heads * self.head_dim, bias=config.bias)
         self.k = nn.Linear(config.dim, kv_heads * self.head_dim, bias=config.bias)
@@ -111,6 +112,8 @@ class Attention(nn.Module):
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if rope is not None:
             q, k = rotate(q, rope), rotate(k, rope)
+        if within.cache is not None:
+            k, v = within.cache.extend(self.number, k, v)
         return row_parallel(self.o, attend(q, k, v, within).transpose(1, 2).reshape(B, T, -1), self.split)
 
 

@@ -16,7 +16,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.shards import run_vocabulary
-from corpusmill.train.evaluate import newest_checkpoint
+from corpusmill.train.evaluate.splits import newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import TOKENIZER, write_json
 from corpusmill.train.tools.architecture import Architecture, Part, architecture

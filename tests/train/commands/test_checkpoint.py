@@ -16,7 +16,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.checkpoint import read
-from corpusmill.train.evaluate import newest_checkpoint
+from corpusmill.train.evaluate.splits import newest_checkpoint
 from tests.train.checkpoint.test_store import cut, flip, place, run, trained  # noqa: F401 (run: a fixture)
 
 

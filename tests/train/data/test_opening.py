@@ -19,7 +19,7 @@ from corpusmill.train.data import StreamingTokens
 from corpusmill.train.data.inspect import describe_batch, describe_plan
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.data.texts.token_set import token_set
-from corpusmill.train.evaluate import evaluate
+from corpusmill.train.evaluate.splits import evaluate
 from corpusmill.train.trainer import train
 from tests.train.data.texts.helpers import WORDS, tokenizer_file, tokenizer_json, write_ours
 

@@ -1,5 +1,5 @@
 """What `evaluate` shows beside a model: unigram models, and n-gram models of the tokens that the run was trained on and of all
-train tokens (`corpusmill.train.ngrams`)."""
+train tokens (`corpusmill.train.evaluate.ngrams`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from corpusmill.schemas.manifest import hash_json
 from corpusmill.train.data.plan import difference, past
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.trained import drawn, read, spread, trained_on
+from corpusmill.train.evaluate.ngrams import NGrams, events
 from corpusmill.train.guard.journal import amended, read_entries, skipped
-from corpusmill.train.ngrams import NGrams, events
 
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder

@@ -17,17 +17,16 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.baselines import NGRAM_TOKENS, STRICT, Baselines, all_blocks
-from corpusmill.train.batch import Batch, inputs
+from corpusmill.train.batch import Batch
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.pack import Rows, whole_block, windows
 from corpusmill.train.data.shards import Shards, Source, open_run_data
+from corpusmill.train.evaluate.baselines import NGRAM_TOKENS, STRICT, Baselines, all_blocks
+from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.log.sinks import log_line
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.model.losses import IGNORED
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
-from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.run_folder import write_json
 
 if TYPE_CHECKING:
@@ -84,42 +83,16 @@ def validation_losses(
     model: ParallelModel, config: TrainConfig, sources: dict[str, Source], world: World
 ) -> dict[str, float]:
     """Mean loss (nats a token) of each source's fixed sample, whose rows the data ranks share."""
-    losses = {}
+    losses, scorer = {}, Scorer(model, config, world)
     for name, source in sources.items():
         if source.index.ntokens:
             batches = sample(
                 source, config.data.sequence_length, config.validation.tokens, world.data_rank, world.data_size,
                 config.data.micro_batch,
             )  # fmt: skip
-            loss, tokens = world.sum(*score(model, config, world, list(batches)))
+            loss, tokens = world.sum(*scorer.total(batches))
             losses[name] = loss / tokens
     return losses
-
-
-@torch.no_grad()
-def score(
-    model: ParallelModel, config: TrainConfig, world: World, batches: list[Batch]
-) -> tuple[float, float]:
-    """(sum of losses in nats, scored tokens) of this data rank's batches, without dropout.
-
-    Sharded processes compute together: those with fewer batches than others continue with rows that are not scored.
-    """
-    model.train(False)
-    total, tokens = torch.zeros((), dtype=torch.float64, device=world.device), 0
-    most = int(world.highest(len(batches)))
-    for number in range(most):
-        batch = batches[number] if number < len(batches) else unscored(config.data.sequence_length)
-        with autocast(config, world.device):
-            loss = model.losses(inputs(batch, world.device)[0])
-        total += loss.double().sum()
-        tokens += int((batch["labels"] >= 0).sum())
-    return float(total), float(tokens)
-
-
-def unscored(length: int) -> Batch:
-    """A row in which nothing is scored."""
-    row = torch.zeros(1, length, dtype=torch.int64)
-    return {"tokens": row, "labels": torch.full_like(row, IGNORED), "documents": row, "positions": row}
 
 
 def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
@@ -162,7 +135,7 @@ def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS)
     """Loss (nats a token), perplexity and bits per byte of each source; returns what evaluation.json holds.
 
     Beside them those of a unigram model of the train split of all sources that the config reads (`unigram`) or of the same
-    source alone (`unigram_source`), and of bigram and trigram models (`ngrams`: `corpusmill.train.ngrams`) of the tokens that
+    source alone (`unigram_source`), and of bigram and trigram models (`ngrams`: `corpusmill.train.evaluate.ngrams`) of the tokens that
     the run was `trained_on` and of `all` train tokens, which count at most `ngram_tokens` (0: no such models). Rows start
     without context, as in training. Bits per byte = nats / ln 2 / UTF-8 bytes of the split's text: comparable between
     tokenizers. `all_sources` has the sums over the sources.
@@ -175,13 +148,14 @@ def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS)
     if known.get("of") == of:  # the same weights on the same data: nothing to score again
         return known
     model = ParallelModel([load_model(config, found, shards.set.vocab_size, world.device)], world)
+    scorer = Scorer(model, config, world)
     baselines = Baselines(config, run, found, shards, ngram_tokens)
     sums: dict[str, dict[str, float]] = {}
     for name, source in shards.validation.items():
         if not source.index.ntokens:
             continue
         rows = whole(source, config.data.sequence_length, config.data.micro_batch)
-        loss, tokens = score(model, config, world, list(rows))
+        loss, tokens = scorer.total(rows)
         if tokens != source.index.ntokens:
             raise WorkError(f"{name}: scored {tokens:.0f} tokens of {source.index.ntokens}")
         sums[name] = {"model": loss, **baselines.losses(source)}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.data.fetch import BlockData
-from corpusmill.train.ngrams import LARGEST_VOCABULARY, NGrams, events
+from corpusmill.train.evaluate.ngrams import LARGEST_VOCABULARY, NGrams, events
 
 EOS = 0
 Document = list[int]

@@ -1,0 +1,77 @@
+"""The scorer's log-probabilities are those of each query alone, in one row without any mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.evaluate.rows import Query
+from corpusmill.train.evaluate.scorer import Scorer
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.parallel.mesh import World
+from corpusmill.train.parallel.model import ParallelModel
+from tests.train.generate.models import VOCAB, model
+
+Make = Callable[..., dict[str, Any]]
+
+
+def queries(seed: int = 0) -> list[Query]:
+    """30 contexts with 4 continuations each; some are longer than 48 positions."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(30):
+        context = rng.integers(1, VOCAB, rng.integers(1, 44)).tolist()
+        found += [Query(context, rng.integers(1, VOCAB, rng.integers(1, 12)).tolist()) for _ in range(4)]
+    return found
+
+
+def alone(made: Decoder, query: Query, longest: int) -> tuple[np.ndarray[Any, Any], bool]:
+    row = torch.tensor([[*query.context, *query.continuation][-(longest + 1) :]])
+    count = len(query.continuation)
+    with torch.no_grad():
+        logits = made(row[:, :-1])[0, -count:]
+    wanted = row[0, -count:]
+    greedy = bool((logits.argmax(-1) == wanted).all())
+    return logits.log_softmax(-1).gather(1, wanted[:, None]).squeeze(1).numpy(), greedy
+
+
+def scorer(made: Decoder, config: Make, **settings: Any) -> Scorer:
+    checked = TrainConfig.model_validate(config(**{"data.sequence_length": 48, **settings}))
+    return Scorer(ParallelModel([made], World()), checked, World())
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_packed_queries_score_as_each_alone(config: Make, rows: int) -> None:
+    made = model()
+    given = queries()
+    likeliest = [
+        Query(q.context, [int(made(torch.tensor([q.context]))[0, -1].argmax())]) for q in given[:40:4]
+    ]
+    given += likeliest
+    found = scorer(made, config).answers(given, rows)
+    for query, answer in zip(given, found, strict=True):
+        wanted, greedy = alone(made, query, 48)
+        np.testing.assert_allclose(answer.tokens, wanted, atol=1e-5)
+        assert answer.greedy == greedy
+        assert answer.sum == pytest.approx(float(wanted.sum()), abs=1e-4)
+    assert all(answer.greedy for answer in found[-len(likeliest) :])
+    assert made.score.__name__ == "token_losses"  # as it was
+
+
+def test_order_and_company_change_nothing(config: Make) -> None:
+    made, given = model(), queries(1)
+    there = scorer(made, config).answers(given)
+    back = scorer(made, config).answers(given[::-1])[::-1]
+    for one, other in zip(there, back, strict=True):
+        np.testing.assert_allclose(one.tokens, other.tokens, atol=1e-5)
+
+
+def test_a_query_without_tokens_is_refused(config: Make) -> None:
+    for query in (Query([], [1]), Query([1], [])):
+        with pytest.raises(ValueError, match="query 0: context and continuation must have a token each"):
+            scorer(model(), config).answers([query])

@@ -1,0 +1,48 @@
+"""Small models for generation, and the generation that nothing is cached in: the whole context again for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.generate.runner import Runner
+from corpusmill.train.model.decoder import Decoder
+
+VOCAB, EOS = 90, 0  # of 96 rows: padding must never be chosen
+
+
+def model(seed: int = 3, scale: float = 3.0, **settings: Any) -> Decoder:
+    """With weights so large that its texts do not repeat one token."""
+    base = {"dim": 32, "layers": 2, "heads": 4, "ffn_dim": 64, "vocab_multiple": 32}
+    made = Decoder(ModelConfig.model_validate({**base, **settings}), VOCAB, seed)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.mul_(scale)
+    return made.eval()
+
+
+def runner(context: int = 48, **settings: Any) -> Runner:
+    return Runner(model(**settings), VOCAB, EOS, context)
+
+
+def prompts(count: int, longest: int = 40, seed: int = 0) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(0, longest, (count,), generator=generator).tolist()
+    return [[EOS, *torch.randint(1, VOCAB, (size,), generator=generator).tolist()] for size in sizes]
+
+
+def uncached(decoder: Decoder, prompt: Sequence[int], count: int, context: int = 48) -> list[int]:
+    """Greedy; a full context goes on with its second half."""
+    found: list[int] = []
+    window = list(prompt)[-context:]
+    while len(found) < count and (not found or found[-1] != EOS):
+        if len(window) > context:
+            window = window[-(context // 2) :]
+        with torch.inference_mode():
+            logits = decoder(torch.tensor([window]))[0, -1, :VOCAB]
+        found.append(int(logits.argmax()))
+        window.append(found[-1])
+    return found

@@ -1,0 +1,134 @@
+"""Many texts at once are those that each would be alone, and those that no cache gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corpusmill.schemas.generation import Sampling
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.request import Event, Request
+from corpusmill.train.generate.runner import Runner
+from tests.train.generate.models import EOS, VOCAB, model, prompts, runner, uncached
+
+GREEDY = Sampling(max_tokens=30, temperature=0)
+
+
+def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
+    for request in requests:
+        engine.submit(request)
+    list(engine.run())
+    return [request.tokens for request in requests]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"qk_norm": True, "kv_heads": 2, "tie_embeddings": False},
+        {"preset": "gpt2", "max_positions": 64},
+        {"value_embeddings": "all"},
+        {"moe": {"experts": 4, "ffn_dim": 32}},
+    ],
+    ids=["llama", "qk_norm", "gpt2", "value_embeddings", "experts"],
+)
+def test_the_cache_changes_no_text(config: dict[str, Any]) -> None:
+    """40 prompts of 0 to 39 tokens, 30 new ones, in 4 rows of 48 positions: they wait, are read in chunks, outgrow the context."""
+    made = model(**config)
+    wanted = [uncached(made, prompt, 30) for prompt in prompts(40)]
+    engine = Engine(Runner(made, VOCAB, EOS, 48), rows=4, chunk=16)
+    assert texts(engine, [Request(prompt, GREEDY) for prompt in prompts(40)]) == wanted
+    assert len({tuple(text) for text in wanted}) > 30
+    assert not engine.active and not engine.waiting
+
+
+def test_a_text_does_not_depend_on_what_else_is_generated() -> None:
+    sampling = [Sampling(max_tokens=5 + n, temperature=0.7 + 0.1 * n, top_k=20, seed=n) for n in range(9)]
+    made = [Request(prompt, s, n) for n, (prompt, s) in enumerate(zip(prompts(9), sampling, strict=True))]
+    together = texts(Engine(runner(), rows=3, chunk=8), made)
+    alone = []
+    for number, (prompt, s) in enumerate(zip(prompts(9), sampling, strict=True)):
+        alone += texts(Engine(runner(), rows=1), [Request(prompt, s, number)])
+    assert together == alone
+    other = Request(prompts(9)[4], sampling[4].model_copy(update={"seed": 99}), 4)
+    assert texts(Engine(runner(), rows=1), [other]) != [alone[4]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 11), max_size=6), st.integers(1, 5), st.integers(1, 20))
+def test_requests_come_and_go_at_any_time(cancelled: list[int], rows: int, chunk: int) -> None:
+    engine = Engine(runner(), rows=rows, chunk=chunk)
+    requests = [Request(prompt, Sampling(max_tokens=12, temperature=0)) for prompt in prompts(12)]
+    events: list[Event] = []
+    for number, request in enumerate(requests):
+        engine.submit(request)
+        events += engine.step()
+        if number in cancelled:
+            requests[number // 2].cancelled = True
+    events += list(engine.run())
+    ends = {id(e.request): e.end for e in events if e.end}
+    assert len(ends) == 12 and sum(e.end is not None for e in events) == 12  # one each
+    for request in requests:
+        whole = uncached(engine.runner.model, request.prompt, 12)
+        assert request.tokens == whole[: len(request.tokens)]
+        if not request.cancelled:
+            assert request.tokens == whole
+            assert ends[id(request)] == ("stop" if whole[-1] == EOS else "length")
+
+
+def test_a_full_context_ends_a_text_that_must_not_slide() -> None:
+    engine = Engine(runner(context=16), slide=False)
+    (request,) = [Request([EOS, *range(1, 10)], Sampling(max_tokens=100, temperature=0))]
+    engine.submit(request)
+    assert list(engine.run())[-1].end == "context"
+    assert len(request.prompt) + len(request.tokens) == 17  # the last token was chosen and never read
+    with pytest.raises(ValueError, match="16 tokens, and the model's context 16: shorten it"):
+        engine.submit(Request([EOS] * 16, GREEDY))
+    with pytest.raises(ValueError, match="no token"):
+        engine.submit(Request([], GREEDY))
+
+
+def test_constraints_and_penalties_hold() -> None:
+    allowed = torch.zeros(VOCAB, dtype=torch.bool)
+    allowed[5:25] = True
+
+    def once(tokens: list[int]) -> torch.Tensor:
+        return allowed.clone().index_fill_(0, torch.tensor(tokens, dtype=torch.int64), False)
+
+    requests = [
+        Request([EOS, 7], Sampling(max_tokens=20, temperature=1.0), allowed=once),
+        Request(
+            [EOS, 7], Sampling(max_tokens=20, temperature=0, frequency_penalty=2.0, presence_penalty=2.0)
+        ),
+        Request([EOS, 7], Sampling(max_tokens=20, temperature=0)),
+    ]
+    constrained, penalised, free = texts(Engine(runner(scale=1.0)), requests)
+    assert sorted(constrained) == list(range(5, 25))
+    assert len(set(penalised)) > len(set(free))
+
+
+def test_log_probabilities_are_the_model_s() -> None:
+    request = Request([EOS, 3, 4], Sampling(max_tokens=8, temperature=1.5, top_k=0, top_p=1.0))
+    engine = Engine(runner())
+    engine.submit(request)
+    found = [event.log_probability for event in engine.run() if event.token is not None]
+    row = torch.tensor([[*request.prompt, *request.tokens]])
+    with torch.no_grad():
+        shares = engine.runner.model(row)[0, :, :VOCAB].log_softmax(-1)
+    wanted = shares[2:-1].gather(1, row[0, 3:, None]).squeeze(1)[: len(found)]
+    torch.testing.assert_close(torch.tensor(found), wanted, atol=1e-5, rtol=0)
+
+
+def test_in_bfloat16_it_follows_the_model_under_autocast() -> None:
+    """The weights are converted ahead of time, to what autocast would make of them."""
+    made, prompt = model(scale=1.0), prompts(1, seed=5)[0]
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        wanted = made(torch.tensor([prompt]))[0, -1, :VOCAB].float()
+    fast = Runner(made, VOCAB, EOS, 48, "bf16")
+    found = fast.forward(fast.cache(1), 0, [prompt])[0]
+    assert fast.cache(1).keys.dtype == torch.bfloat16
+    torch.testing.assert_close(found, wanted, atol=0.02, rtol=0.02)

@@ -1,0 +1,116 @@
+"""Filters are those of transformers; draws have the distribution that the filters leave, and depend on the request alone."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from corpusmill.schemas.generation import Sampling
+from corpusmill.train.generate.sample import Penalties, choices, drawn, uniform
+
+VOCAB = 50
+ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+FILTERS: dict[str, dict[str, Any]] = {
+    "none": {}, "temperature": {"temperature": 0.6}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.7},
+    "min_p": {"min_p": 0.1}, "typical": {"typical_p": 0.6},
+    "all": {"temperature": 1.3, "top_k": 20, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.9},
+}  # fmt: skip
+
+
+def logits(rows: int = 1, seed: int = 0) -> torch.Tensor:
+    return 2 * torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed))
+
+
+def sampling(**values: Any) -> Sampling:
+    return Sampling.model_validate({**ALL, **values})
+
+
+def by_transformers(x: torch.Tensor, s: Sampling) -> torch.Tensor:
+    """The distribution after the warpers of transformers, in their order."""
+    from transformers.generation import logits_process as process
+
+    ids = torch.zeros(1, 1, dtype=torch.int64)
+    for active, warper in (
+        (s.temperature != 1, lambda: process.TemperatureLogitsWarper(s.temperature)),
+        (s.top_k > 0, lambda: process.TopKLogitsWarper(s.top_k)),
+        (s.top_p < 1, lambda: process.TopPLogitsWarper(s.top_p)),
+        (s.min_p > 0, lambda: process.MinPLogitsWarper(s.min_p)),
+        (s.typical_p < 1, lambda: process.TypicalLogitsWarper(mass=s.typical_p)),
+    ):
+        if active:
+            x = warper()(ids, x)
+    return x.softmax(-1)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_each_filter_is_that_of_transformers(name: str) -> None:
+    s = sampling(**FILTERS[name])
+    for seed in range(20):
+        x = logits(seed=seed)
+        found = choices(x, [s]).dense(VOCAB)
+        torch.testing.assert_close(found, by_transformers(x, s), atol=1e-6, rtol=1e-5)
+
+
+def test_rows_have_filters_of_their_own() -> None:
+    settings = [sampling(**values) for values in FILTERS.values()] + [sampling(temperature=0)]
+    x = logits(len(settings))
+    together = choices(x, settings).dense(VOCAB)
+    for row, s in enumerate(settings):
+        alone = choices(x[row : row + 1], [s]).dense(VOCAB)
+        torch.testing.assert_close(together[row], alone[0], atol=1e-6, rtol=1e-5)
+    assert int(together[-1].argmax()) == int(x[-1].argmax()) and float(together[-1].max()) == 1.0
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_draws_have_the_filtered_distribution(name: str) -> None:
+    s, count = sampling(**FILTERS[name]), 100_000
+    shares = by_transformers(logits(), s)[0].double().numpy()
+    found = choices(logits().expand(1000, -1), [s] * 1000)
+    tokens = [found.draw([uniform(7, n, step) for n in range(1000)]) for step in range(count // 1000)]
+    seen = np.bincount(torch.cat(tokens).numpy(), minlength=VOCAB)
+    assert (seen[shares == 0] == 0).all()
+    likely = shares * count >= 5
+    wanted = np.append(shares[likely], shares[~likely].sum())
+    counted = np.append(seen[likely], seen[~likely].sum())
+    if wanted[-1] == 0:
+        wanted, counted = wanted[:-1], counted[:-1]
+    assert stats.chisquare(counted, wanted / wanted.sum() * count).pvalue > 0.001
+
+
+def test_the_last_share_is_drawn_and_a_share_of_0_never_is() -> None:
+    shares = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
+    assert [int(drawn(shares, [u])[0]) for u in (0.0, 0.2499, 0.25, 0.9999999999)] == [1, 1, 3, 3]
+
+
+def test_of_equal_logits_the_first_is_the_likeliest() -> None:
+    x = torch.tensor([[1.0, 3.0, 3.0, 2.0]])
+    for others in ([], [sampling()]):
+        settings = [sampling(temperature=0), *others]
+        assert int(choices(x.expand(len(settings), -1), settings).draw([0.5] * len(settings))[0]) == 1
+
+
+def test_numbers_are_uniform_and_of_their_words_alone() -> None:
+    found = np.array(
+        [uniform(*words) for words in itertools.product(range(5), range(10), range(100), range(4))]
+    )
+    assert len(set(found)) == len(found) == 20_000
+    assert stats.kstest(found, "uniform").pvalue > 0.001
+    assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 0.03
+    assert uniform(1, 2, 3) == uniform(1, 2, 3) != uniform(1, 3, 2)
+
+
+def test_penalties() -> None:
+    x = torch.tensor([2.0, -2.0, 1.0, 0.5])
+    given = sampling(repetition_penalty=2.0, presence_penalty=0.5, frequency_penalty=0.25)
+    assert Penalties.needed(given) and not Penalties.needed(sampling())
+    penalties = Penalties(given, [0, 1], 4, torch.device("cpu"))
+    assert penalties.apply(x).tolist() == [1.0, -4.0, 1.0, 0.5]  # of the prompt: repetition alone
+    penalties.add(2)
+    penalties.add(2)
+    assert penalties.apply(x).tolist() == [1.0, -4.0, 0.5 - 0.5 - 0.5, 0.5]
+    assert x.tolist() == [2.0, -2.0, 1.0, 0.5]

@@ -1,0 +1,108 @@
+"""Whatever the draft proposes, the text has the model's distribution; at temperature 0 it is the same text."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from corpusmill.schemas.generation import Sampling
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.request import Request
+from corpusmill.train.generate.runner import Runner
+from corpusmill.train.generate.sample import choices, uniform
+from corpusmill.train.generate.speculate import Draft, PromptLookup, Proposal, SmallModel, accepted
+from tests.train.generate.models import EOS, VOCAB, model, prompts
+
+
+def like(made: torch.nn.Module, noise: float) -> Runner:
+    """A draft that agrees with the model most of the time."""
+    other = model(scale=2.0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter, its in zip(other.parameters(), made.parameters(), strict=True):
+            parameter.copy_(its + noise * torch.randn(its.shape, generator=generator))
+    return Runner(other, VOCAB, EOS, 48)
+
+
+@pytest.mark.parametrize("kind", ["lookup", "small model"])
+def test_greedy_texts_are_the_same_in_fewer_steps(kind: str) -> None:
+    made = model(scale=2.0)
+    draft: Draft = PromptLookup(3, 1) if kind == "lookup" else SmallModel(like(made, 0.01))
+    found, steps = [], []
+    for used in (None, draft):
+        engine = Engine(Runner(made, VOCAB, EOS, 48), rows=4, chunk=16, draft=used)
+        requests = [
+            Request(p, Sampling(max_tokens=30, temperature=0, repetition_penalty=1.2 if n == 3 else 1.0))
+            for n, p in enumerate(prompts(11))
+        ]
+        for request in requests:
+            engine.submit(request)
+        steps.append(0)
+        while engine.busy:
+            engine.step()
+            steps[-1] += 1
+        found.append([request.tokens for request in requests])
+    assert found[0] == found[1] and steps[1] < 0.8 * steps[0]
+
+
+@pytest.mark.parametrize("certain", [True, False], ids=["one token", "a distribution"])
+def test_accepted_tokens_have_the_model_s_distribution(certain: bool) -> None:
+    generator = torch.Generator().manual_seed(2)
+    p = torch.randn(3, 12, generator=generator).softmax(-1)
+    q = (p[:2].log() + torch.randn(2, 12, generator=generator)).softmax(-1)
+    seen = np.zeros(12)
+    second = np.zeros(12)
+    for n in range(40_000):
+        number = partial(uniform, 3, n)
+        drafted = [
+            int(torch.searchsorted(q[i].double().cumsum(0), number(i, 7) * 0.999999)) for i in range(2)
+        ]
+        proposal = Proposal([4, 9]) if certain else Proposal(drafted, q)
+        tokens = accepted(p, proposal, lambda place, use, number=number: number(place, use))
+        assert 1 <= len(tokens) <= 3
+        seen[tokens[0]] += 1
+        if len(tokens) > 1:
+            second[tokens[1]] += 1
+    assert stats.chisquare(seen, p[0].double().numpy() / float(p[0].double().sum()) * 40_000).pvalue > 0.001
+    # Given that the first was kept, the second is of its own distribution.
+    wanted = p[1].double().numpy() / float(p[1].double().sum())
+    assert stats.chisquare(second, wanted * second.sum()).pvalue > 0.001
+
+
+def test_sampled_texts_have_the_model_s_distribution() -> None:
+    """The second token of 4,000 texts, with a draft and by the sum over all first tokens."""
+    made = model(scale=1.0)
+    sampling = Sampling(max_tokens=2, temperature=1.0, top_k=6, top_p=1.0)
+    engine = Engine(Runner(made, VOCAB, EOS, 48), rows=64, draft=SmallModel(like(made, 0.05)))
+    requests = [Request([EOS, 5, 6], sampling, n) for n in range(4000)]
+    for request in requests:
+        engine.submit(request)
+    list(engine.run())
+    first = choices(engine.runner.forward(engine.runner.cache(1), 0, [[EOS, 5, 6]]), [sampling]).dense(VOCAB)[
+        0
+    ]
+    wanted = np.zeros(VOCAB)
+    for token in first.nonzero().flatten().tolist():
+        if token != EOS:
+            logits = engine.runner.forward(engine.runner.cache(1), 0, [[EOS, 5, 6, token]])
+            wanted += float(first[token]) * choices(logits, [sampling]).dense(VOCAB)[0].double().numpy()
+    seen = np.bincount([r.tokens[1] for r in requests if len(r.tokens) > 1], minlength=VOCAB)
+    likely = wanted * seen.sum() >= 5
+    assert (seen[wanted == 0] == 0).all()
+    expected = np.append(wanted[likely], wanted[~likely].sum())
+    counted = np.append(seen[likely], seen[~likely].sum())
+    if expected[-1] == 0:
+        expected, counted = expected[:-1], counted[:-1]
+    assert stats.chisquare(counted, expected / expected.sum() * seen.sum()).pvalue > 0.001
+
+
+def test_lookup_takes_the_latest_place_of_the_longest_end() -> None:
+    request = Request([1], Sampling())
+    request.window = [1, 2, 3, 9, 1, 2, 3, 8, 7, 2, 3]
+    assert PromptLookup(4, 2).propose(request, 3).tokens == [8, 7, 2]
+    request.window = [1, 2, 3, 4]
+    assert PromptLookup(4, 2).propose(request, 3).tokens == []

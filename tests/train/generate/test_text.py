@@ -1,0 +1,40 @@
+"""Text is shown in whole characters, and a stop string never, however the tokens cut it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from corpusmill.train.generate.text import Text, overlap
+from tests.train.conftest import tokenizer_json
+
+LETTERS = st.text(alphabet="ab\n", max_size=12)
+
+
+@given(st.lists(LETTERS, max_size=8), st.lists(st.text(alphabet="ab\n", min_size=1, max_size=4), max_size=3))
+def test_stop_strings_cut_by_pieces_never_show(pieces: list[str], stop: list[str]) -> None:
+    text = Text(Tokenizer.from_str(tokenizer_json().decode()), stop)
+    shown = ""
+    for piece in pieces:
+        shown += text.add_text(piece)
+        assert not any(one in shown for one in stop)
+        if text.stopped:
+            break
+    whole = "".join(pieces)
+    places = [whole.find(one) for one in stop if one in whole]
+    assert text.stopped == bool(places)
+    assert shown + text.end() == (whole[: min(places)] if places else whole)
+
+
+def test_no_more_is_held_back_than_may_begin_a_stop_string() -> None:
+    assert overlap("hello END", "ENDING") == 3 and overlap("hello", "END") == 0 and overlap("aab", "ab") == 0
+
+
+def test_characters_come_whole() -> None:
+    tokenizer = Tokenizer.from_str(tokenizer_json().decode())
+    ids = tokenizer.encode("ąĐ").ids
+    text, shown = Text(tokenizer), []
+    for token in ids:
+        shown.append(text.add(token))
+    assert "".join(shown) == tokenizer.decode(ids) and all("�" not in piece for piece in shown)

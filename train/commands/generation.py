@@ -1,0 +1,145 @@
+"""`corpusmill generate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corpusmill.common.errors import UserError
+from corpusmill.train.commands.options import Json, Run, Set, print_json
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.generation import Sampling
+    from corpusmill.train.generate.generate import Opened
+
+
+def generate(
+    run: Run,
+    prompt: Annotated[str, typer.Option(help="text to continue")] = "",
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="continue the `prompt` of each line of this JSONL file; one JSON line for each",
+        ),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="of --prompts: texts at a time")] = 16,
+    max_tokens: Annotated[int, typer.Option(help="maximum number of tokens")] = 100,
+    temperature: Annotated[float, typer.Option(help="0: always the most probable token")] = 0.8,
+    top_k: Annotated[int, typer.Option(help="sample from the k most probable tokens; 0: from all")] = 50,
+    top_p: Annotated[
+        float, typer.Option(help="sample from the most probable tokens with this total probability")
+    ] = 0.95,
+    min_p: Annotated[float, typer.Option(help="least share of the highest probability")] = 0.0,
+    typical_p: Annotated[
+        float, typer.Option(help="sample from the most typical tokens with this total probability")
+    ] = 1.0,
+    repetition_penalty: Annotated[float, typer.Option(help="1: none")] = 1.0,
+    presence_penalty: Annotated[float, typer.Option(help="-2 to 2")] = 0.0,
+    frequency_penalty: Annotated[float, typer.Option(help="-2 to 2")] = 0.0,
+    stop: Annotated[list[str] | None, typer.Option(help="end before this text (repeatable)")] = None,
+    seed: Annotated[int, typer.Option(help="equal seeds give equal texts")] = 0,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|prompt",
+            help="propose tokens by a smaller run, or by what followed the same words before (prompt); faster, of the same distribution",
+        ),
+    ] = None,
+    context: Annotated[
+        int | None, typer.Option(min=2, help="positions that the model looks back on [training's]")
+    ] = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Sample text from the newest checkpoint, of one prompt or of many."""
+    from corpusmill.train.generate.generate import checked, open_draft, open_model
+    from corpusmill.train.run_folder import open_run
+
+    sampling = checked(
+        max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, typical_p=typical_p,
+        repetition_penalty=repetition_penalty, presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty, stop=stop or [], seed=seed,
+    )  # fmt: skip
+    if prompt and prompts:
+        raise UserError("--prompt and --prompts: give one of them")
+    rows = list(read_prompts(prompts)) if prompts else []
+    opened = open_model(*open_run(run, set_), context)
+    if draft:
+        opened = opened._replace(draft=open_draft(draft, opened))
+    if prompts:
+        for line in continued(opened, rows, sampling, batch):
+            print_line(line)
+        return
+    _one(opened, prompt, sampling, json_)
+
+
+def _one(opened: Opened, prompt: str, sampling: Sampling, json_: bool) -> None:
+    from corpusmill.train.generate.generate import pieces
+
+    found = pieces(opened, [prompt], sampling, rows=1)
+    if json_:
+        texts = list(found)
+        print_json({"prompt": prompt, "text": "".join(p.text for p in texts), "end": texts[-1].end})
+        return
+    sys.stdout.write(prompt)
+    for piece in found:
+        sys.stdout.write(piece.text)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+def read_prompts(file: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file. Raises `UserError` naming the line without a `prompt`."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"--prompts {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"--prompts {file}: is not UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or not isinstance(row.get("prompt"), str):
+            raise UserError(f'--prompts {file}: line {number} is not a JSON object with a text "prompt"')
+        yield row
+
+
+def continued(
+    opened: Opened, rows: Iterable[dict[str, Any]], sampling: Sampling, batch: int
+) -> Iterator[dict[str, Any]]:
+    """The rows, in their order, each with its `text`, `end` and number of `tokens`."""
+    from corpusmill.train.generate.generate import pieces
+
+    rows = list(rows)
+    texts: dict[int, list[str]] = {}
+    done: dict[int, dict[str, Any]] = {}
+    shown = 0
+    for piece in pieces(opened, (row["prompt"] for row in rows), sampling, batch):
+        number = piece.request.number
+        texts.setdefault(number, []).append(piece.text)
+        if piece.end:
+            text = "".join(texts.pop(number))
+            done[number] = {
+                **rows[number],
+                "text": text,
+                "end": piece.end,
+                "tokens": len(piece.request.tokens),
+            }
+        while shown in done:
+            yield done.pop(shown)
+            shown += 1
+
+
+def print_line(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,241 @@
+"""Many texts at once: rows of one cache that come and go, each at a length of its own (continuous batching, Yu et al. 2022).
+
+A request waits until a row is free. Its prompt is read in chunks, so that the other rows never wait for more than one chunk
+between two of their tokens; then all rows get a token each with every step. The tokens of a request depend on its own prompt,
+settings and seed, not on what else is generated.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from corpusmill.train.generate.request import End, Event, Request
+from corpusmill.train.generate.sample import Penalties, choices, uniform
+from corpusmill.train.generate.speculate import Draft, Proposal, accepted
+
+if TYPE_CHECKING:
+    from corpusmill.train.generate.runner import Runner
+
+
+class Engine:
+    """Generates for up to `rows` requests at a time with a model of `context` positions.
+
+    A text that outgrows the context goes on with the second half of it (`slide`), or ends. `draft` proposes up to `drafted` tokens
+    at a time (`speculate`), but not for requests with penalties or constraints.
+    """
+
+    def __init__(
+        self, runner: Runner, rows: int = 16, *, chunk: int = 256, slide: bool = True, draft: Draft | None = None,
+        drafted: int = 4,
+    ) -> None:  # fmt: skip
+        self.runner, self.rows, self.chunk, self.slide = runner, rows, min(chunk, runner.context), slide
+        self.draft, self.drafted = draft, drafted
+        self.cache = runner.cache(rows, drafted if draft else 0)
+        self.waiting: deque[Request] = deque()
+        self.active: list[
+            Request
+        ] = []  # by row: first those that decode, then those whose prompt is being read
+        self._decoding = 0
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises `ValueError` for a prompt that the context does not hold."""
+        if not request.prompt:
+            raise ValueError("the prompt has no token")
+        if len(request.prompt) >= self.runner.context and not self.slide:
+            raise ValueError(
+                f"the prompt has {len(request.prompt)} tokens, and the model's context {self.runner.context}: shorten it"
+            )
+        request.window = request.prompt[-self.runner.context :]
+        if Penalties.needed(request.sampling):
+            request.penalties = Penalties(
+                request.sampling, request.prompt, self.runner.vocab_size, self.runner.device
+            )
+        self.waiting.append(request)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.active)
+
+    def run(self) -> Iterator[Event]:
+        """Events until no request is left."""
+        while self.busy:
+            yield from self.step()
+
+    def step(self) -> list[Event]:
+        """One chunk of a prompt, if one is to be read, and one token for each row that decodes."""
+        events = self._drop_cancelled()
+        while self.waiting and len(self.active) < self.rows:
+            request = self.waiting.popleft()
+            if request.cancelled:
+                events.append(Event(request, None, "cancelled"))
+                continue
+            self.cache.lengths[len(self.active)] = 0
+            self.active.append(request)
+        if self._decoding < len(self.active):
+            events += self._read_prompts()
+        elif self._decoding:
+            events += self._decode()
+        return events
+
+    def _read_prompts(self) -> list[Event]:
+        """A token for the rows that decode, then the next chunk of the prompts of others; a row whose prompt ends with it gets
+        its first token."""
+        events = self._decode() if self._decoding else []
+        first, requests = self._decoding, self.active[self._decoding :]
+        if not requests:
+            return events
+        # As many rows as make one chunk: short prompts are read together.
+        parts: list[list[int]] = []
+        for number, request in enumerate(requests, 1):
+            part = request.window[request.read : request.read + self.chunk]
+            width = max(len(part), *map(len, parts), 1)
+            furthest = max(r.read for r in requests[:number]) + width  # padding has to fit too
+            if parts and (number * width > self.chunk or furthest > self.cache.capacity):
+                break
+            parts.append(part)
+        logits = self.runner.forward(self.cache, first, parts)
+        done = []
+        for number, part in enumerate(parts):
+            requests[number].read += len(part)
+            done.append(requests[number].read == len(requests[number].window))
+        if any(done):
+            rows = [number for number, finished in enumerate(done) if finished]
+            chosen = [requests[number] for number in rows]
+            events += self._take(chosen, logits[rows])
+            for request in chosen:
+                if request in self.active:
+                    self._begin_decoding(request)
+        return events
+
+    def _decode(self) -> list[Event]:
+        events = self._make_room()
+        requests = self.active[: self._decoding]
+        if not requests:
+            return events
+        proposals = [self._proposal(request) for request in requests] if self.draft else []
+        if any(proposal.tokens for proposal in proposals):
+            return events + self._verify(requests, proposals)
+        logits = self.runner.forward(self.cache, 0, [[request.window[-1]] for request in requests])
+        for request in requests:
+            request.read += 1
+        return events + self._take(requests, logits)
+
+    def _proposal(self, request: Request) -> Proposal:
+        most = min(
+            self.drafted,
+            request.sampling.max_tokens - len(request.tokens) - 1,
+            self.runner.context - len(request.window),
+        )
+        if self.draft is None or most < 1 or request.penalties or request.allowed:
+            return Proposal([])
+        return self.draft.propose(request, most)
+
+    def _verify(self, requests: Sequence[Request], proposals: Sequence[Proposal]) -> list[Event]:
+        """Read the proposals, and append what is accepted of them and one token more."""
+        parts = [[r.window[-1], *p.tokens] for r, p in zip(requests, proposals, strict=True)]
+        hidden = self.runner.hidden(self.cache, 0, parts)
+        events = []
+        # Backwards: a request that ends gives its row away to one that is done with already.
+        for row in reversed(range(len(requests))):
+            request, proposal = requests[row], proposals[row]
+            logits = self.runner.logits(hidden[row, : len(parts[row])])
+            request.read += 1
+            if not proposal.tokens:
+                events += self._take([request], logits)
+                continue
+            sampling, place = request.sampling, len(request.tokens)
+            shares = choices(logits, [sampling] * len(logits)).dense(self.runner.vocab_size)
+            number = partial(_number, request, place)
+            tokens = accepted(shares, proposal, number)
+            request.read += len(tokens) - 1
+            self.cache.cut(row, request.read)
+            known = logits.log_softmax(-1)
+            for at, token in enumerate(tokens):
+                more = self._append(request, token, float(known[at, token]))
+                events += more
+                if more[-1].end:
+                    break
+        return events
+
+    def _make_room(self) -> list[Event]:
+        """End or shorten the texts that have filled the context."""
+        events = []
+        for request in self.active[: self._decoding]:
+            if len(request.window) <= self.runner.context:
+                continue
+            if not self.slide:
+                events.append(self._finish(request, "context"))
+                continue
+            # Read again with half of the context: positions are relative, keys and values are not.
+            row = self.active.index(request)
+            request.window, request.read = request.window[-max(self.runner.context // 2, 1) :], 0
+            self.cache.lengths[row] = 0
+            self._decoding -= 1
+            self._swap(row, self._decoding)
+        return events
+
+    def _take(self, requests: Sequence[Request], logits: Tensor) -> list[Event]:
+        """Choose a token for each request by logits [B, V] and append it."""
+        rows = list(logits)
+        for number, request in enumerate(requests):
+            if request.penalties:
+                rows[number] = request.penalties.apply(rows[number])
+            if request.allowed and (allowed := request.allowed(request.tokens)) is not None:
+                rows[number] = rows[number].masked_fill(~allowed, float("-inf"))
+        changed = torch.stack(rows) if any(r.penalties or r.allowed for r in requests) else logits
+        choice = choices(changed, [request.sampling for request in requests])
+        numbers = [uniform(r.sampling.seed, r.number, len(r.tokens)) for r in requests]
+        tokens = choice.draw(numbers)
+        known = logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1).tolist()
+        events = []
+        for request, token, log_probability in zip(requests, tokens.tolist(), known, strict=True):
+            events += self._append(request, token, log_probability)
+        return events
+
+    def _append(self, request: Request, token: int, log_probability: float) -> list[Event]:
+        """Events of a new token of a request, at least one."""
+        request.tokens.append(token)
+        request.window.append(token)
+        if request.penalties:
+            request.penalties.add(token)
+        if token == self.runner.eos_id:
+            return [self._finish(request, "stop")]
+        events = [Event(request, token, None, log_probability)]
+        if len(request.tokens) >= request.sampling.max_tokens:
+            events.append(self._finish(request, "length"))
+        return events
+
+    def _drop_cancelled(self) -> list[Event]:
+        return [self._finish(request, "cancelled") for request in list(self.active) if request.cancelled]
+
+    def _begin_decoding(self, request: Request) -> None:
+        self._swap(self.active.index(request), self._decoding)
+        self._decoding += 1
+
+    def _finish(self, request: Request, end: End) -> Event:
+        """Give a request's row to the last one, so that the rows stay without a gap."""
+        row = self.active.index(request)
+        if row < self._decoding:
+            self._decoding -= 1
+            self._swap(row, self._decoding)
+            row = self._decoding
+        last = len(self.active) - 1
+        self.cache.move(last, row)
+        self.active[row] = self.active[last]
+        self.active.pop()
+        return Event(request, None, end)
+
+    def _swap(self, a: int, b: int) -> None:
+        if a != b:
+            self.cache.swap(a, b)
+            self.active[a], self.active[b] = self.active[b], self.active[a]
+
+
+def _number(request: Request, place: int, ahead: int, use: int) -> float:
+    return uniform(request.sampling.seed, request.number, place + ahead, use)

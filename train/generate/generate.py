@@ -1,0 +1,125 @@
+"""Texts that continue prompts, by the newest checkpoint of a run: one, piece by piece, or many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.generation import Sampling
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.request import End, Request
+from corpusmill.train.generate.runner import Runner
+from corpusmill.train.generate.speculate import Draft, PromptLookup, SmallModel
+from corpusmill.train.generate.text import Text
+from corpusmill.train.parallel.mesh import join
+from corpusmill.train.run_folder import TOKENIZER, open_run
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class Opened(NamedTuple):
+    """A checkpoint ready to generate, and its tokenizer."""
+
+    runner: Runner
+    tokenizer: Tokenizer
+    step: int
+    draft: Draft | None = None
+
+    def prompt(self, text: str) -> list[int]:
+        """Token ids. A document starts with the end-of-text token, as in training."""
+        return [self.runner.eos_id, *self.tokenizer.encode(text).ids]
+
+
+class Piece(NamedTuple):
+    """Text of a request that can be shown, and why it ended, if it has."""
+
+    request: Request
+    text: str
+    end: End | None = None
+
+
+def open_model(config: TrainConfig, run: Folder, context: int | None = None) -> Opened:
+    """The newest checkpoint; `context` defaults to the length of the training's sequences. Raises `UserError` without a valid
+    checkpoint."""
+    from tokenizers import Tokenizer
+
+    kept = run_vocabulary(config, run)
+    found = newest_checkpoint(run)
+    model = load_model(config, found, kept.vocab_size, join(config).device)
+    runner = Runner(
+        model, kept.vocab_size, kept.eos_id, context or config.data.sequence_length, config.precision
+    )
+    tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode("utf-8"))
+    return Opened(runner, tokenizer, found.step)
+
+
+def open_draft(name: str, target: Opened) -> Draft:
+    """`prompt`, or the run of a smaller model. Raises `UserError` if that has another tokenizer."""
+    if name == "prompt":
+        return PromptLookup()
+    found = open_model(*open_run(name), target.runner.context)
+    if found.tokenizer.to_str() != target.tokenizer.to_str():
+        raise UserError(f"--draft {name}: has another tokenizer than the model; train it on the same shards")
+    return SmallModel(found.runner)
+
+
+def generate(
+    config: TrainConfig, run: Folder, prompt: str = "", sampling: Sampling = Sampling()
+) -> Iterator[str]:
+    """Pieces of text that continue `prompt`, until end-of-text, a stop string or `max_tokens`; equal arguments, equal text.
+
+    Raises `UserError` for a run without a valid checkpoint.
+    """
+    opened = open_model(config, run)
+    for piece in pieces(opened, [prompt], sampling, rows=1):
+        if piece.text:
+            yield piece.text
+
+
+def pieces(opened: Opened, prompts: Iterable[str], sampling: Sampling, rows: int = 16) -> Iterator[Piece]:
+    """Pieces of the texts that continue many prompts, as they come, `rows` at a time."""
+    engine = Engine(opened.runner, rows, draft=opened.draft)
+    texts: dict[Request, Text] = {}
+    left = enumerate(prompts)
+    while True:
+        while len(engine.waiting) + len(engine.active) < 2 * rows:
+            number, prompt = next(left, (0, None))
+            if prompt is None:
+                break
+            request = Request(opened.prompt(prompt), sampling, number)
+            texts[request] = Text(opened.tokenizer, sampling.stop, request.prompt)
+            engine.submit(request)
+        if not engine.busy:
+            return
+        for event in engine.step():
+            request = event.request
+            text = texts.get(request)
+            if text is None:  # ended by a stop string
+                continue
+            if event.token is not None:
+                shown = text.add(event.token)
+                if text.stopped:
+                    request.cancelled = True
+                    del texts[request]
+                yield Piece(request, shown, "stop" if text.stopped else None)
+            if event.end is not None:
+                del texts[request]
+                yield Piece(request, text.end(), event.end)
+
+
+def checked(**values: object) -> Sampling:
+    """The sampling of a command's options. Raises `UserError` naming the option that is out of range."""
+    from pydantic import ValidationError
+
+    try:
+        return Sampling.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        raise UserError(f"--{name.replace('_', '-')}: {first['msg']}, is {values[name]}") from None

@@ -1,0 +1,44 @@
+"""What is to be generated, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from corpusmill.schemas.generation import Sampling
+    from corpusmill.train.generate.sample import Penalties
+
+End = Literal["stop", "length", "context", "cancelled"]
+
+
+class Event(NamedTuple):
+    """A token of a request, or its end (`token` None)."""
+
+    request: Request
+    token: int | None
+    end: End | None = None
+    log_probability: float = 0.0  # of the token, before filters and temperature
+
+
+@dataclass(eq=False)
+class Request:
+    """A prompt and how it is to be continued. `number` is part of its seed: equal requests with equal numbers, equal text.
+
+    `allowed`: given the tokens so far, a bool tensor [V] of those that may follow, or None for all.
+    """
+
+    prompt: list[int]
+    sampling: Sampling
+    number: int = 0
+    allowed: Callable[[list[int]], Tensor | None] | None = None
+    tokens: list[int] = field(default_factory=list)  # generated so far
+    cancelled: bool = False
+    read: int = 0  # tokens of `window` that the cache has
+    window: list[int] = field(
+        default_factory=list
+    )  # what the model reads: the prompt and the tokens, or their end
+    penalties: Penalties | None = None

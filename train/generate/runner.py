@@ -1,0 +1,78 @@
+"""A model as generation uses it: new tokens in, logits of the next ones out, with a cache and without autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from corpusmill.train.generate.cache import Cache
+from corpusmill.train.model.attend import Boundaries
+from corpusmill.train.precision.adapt import TYPES
+
+if TYPE_CHECKING:
+    from corpusmill.train.model.decoder import Decoder
+
+
+class Runner:
+    """`context`: positions that the model can look back on. `precision` as of a training run; the weights of matrix products
+    are converted to its type, once for all tokens."""
+
+    def __init__(
+        self, model: Decoder, vocab_size: int, eos_id: int, context: int, precision: str = "fp32"
+    ) -> None:
+        self.model, self.vocab_size, self.eos_id = model.eval(), vocab_size, eos_id
+        if model.config.positions == "learned":
+            context = min(context, model.config.max_positions)
+        self.context = context
+        self.device = model.embedding.weight.device
+        dtype = TYPES[precision]
+        self.autocast = torch.autocast(self.device.type, dtype or torch.bfloat16, enabled=dtype is not None)
+        self.dtype = dtype or torch.float32
+        head = model.embedding.weight if model.head is None else model.head.weight
+        self.head = head[:vocab_size].detach().to(self.dtype)  # without padding
+        for module in model.modules():
+            if isinstance(module, nn.Linear):
+                module.requires_grad_(False).to(self.dtype)
+
+    def cache(self, rows: int, spare: int = 0) -> Cache:
+        """For texts of `context` positions, and `spare` ones for what a row is padded with behind them."""
+        return Cache(self.model.config, rows, self.context + spare, self.dtype, self.device)
+
+    def forward(self, cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> Tensor:
+        """Read the next tokens of the rows from `first` on, any number (at least one) each; logits float32 [B, V] of what
+        follows the last one of each."""
+        hidden = self.hidden(cache, first, tokens)
+        last = torch.tensor([len(part) - 1 for part in tokens], device=self.device)
+        return self.logits(hidden[torch.arange(len(tokens), device=self.device), last])
+
+    @torch.inference_mode()
+    def hidden(self, cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> Tensor:
+        """The hidden states before the head, [B, T, C], T the most tokens that a row reads; rows are padded behind."""
+        width = max(map(len, tokens))
+        rows = torch.tensor(
+            [[*part, *[self.eos_id] * (width - len(part))] for part in tokens], device=self.device
+        )
+        mask = cache.begin(first, len(tokens), width)
+        starts = torch.tensor(cache.lengths[first : first + len(tokens)], device=self.device)
+        positions = starts[:, None] + torch.arange(width, device=self.device)
+        if self.model.position_embedding is not None:  # of padding: any
+            positions = positions.clamp(max=self.model.config.max_positions - 1)
+        within = Boundaries(mask=mask, cache=cache)
+        with self.autocast:
+            x = self.model.embed(rows, positions, None)
+            rope = self.model.rotation(positions)
+            for layer in self.model.layers.values():
+                x, _ = layer(x, rope, within, rows)
+            x = self.model.last_norm(x)
+        cache.advance([len(part) for part in tokens])
+        return x
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of hidden states [..., C]: float32 [..., V]."""
+        with self.autocast:
+            return F.linear(hidden, self.head).float()
