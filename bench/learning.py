@@ -53,7 +53,8 @@ def ours(
     checkpoints."""
     from corpusmill.train import checkpoint
     from corpusmill.train.data.shards import open_shards
-    from corpusmill.train.evaluate.splits import evaluate, load_model, score, whole
+    from corpusmill.train.evaluate.scorer import Scorer
+    from corpusmill.train.evaluate.splits import evaluate, load_model, whole
     from corpusmill.train.parallel.mesh import join
     from corpusmill.train.parallel.model import ParallelModel
     from corpusmill.train.run_folder import open_run
@@ -74,11 +75,11 @@ def ours(
                 curve.append((seconds_of, together["bits_per_byte"]))
                 continue
             model = ParallelModel([load_model(config, found, opened.set.vocab_size, world.device)], world)
-            loss, size = 0.0, 0
+            scorer, loss, size = Scorer(model, config, world), 0.0, 0
             for source in opened.validation.values():
                 if source.index.ntokens:
                     rows = whole(source, config.data.sequence_length, config.data.micro_batch)
-                    loss += score(model, config, world, list(rows))[0]
+                    loss += scorer.total(rows)[0]
                     size += source.index.text_bytes
             curve.append((seconds_of, loss / math.log(2) / size))
     beside = together["ngrams"]
@@ -98,7 +99,7 @@ def fitted(
     seed: int,
     points: int,
     folder: str,
-    given: Sequence[str],
+    given: Sequence[str] = (),
 ) -> Any:
     """The config of a run that takes about so many seconds: its schedule is stretched or cut to the steps that fit, by the
     speed of a few steps; with `points` checkpoints at equal distances, all of which stay."""

@@ -91,7 +91,7 @@ class ParallelConfig(Strict):
             )
 
 
-Precision = Literal["fp32", "bf16", "fp16", "fp8"]
+Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
 Checkpointing = Literal["none", "full", "selective", "budget"]
 
 

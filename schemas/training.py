@@ -115,7 +115,7 @@ class TrainConfig(Strict):
     )
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    precision: Precision | Literal["auto"] = Field(
+    precision: Precision = Field(
         default="bf16",
         description="of matrix products and attention; auto: bf16 where the GPU or CPU computes in it, else fp32, and after a"
         " restart what the run began with",

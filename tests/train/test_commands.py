@@ -19,12 +19,12 @@ from corpusmill.common.config import load, read_yaml
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import baselines
 from corpusmill.train.commands import register
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
+from corpusmill.train.evaluate import baselines
 from corpusmill.train.trainer import train
 from tests.conftest import ROOT
 

@@ -116,7 +116,7 @@ def signed_losses(
     small, first = weight.to(flat.dtype), split.rank * len(weight)
     found = []
     with torch.autocast(hidden.device.type, enabled=False):
-        for part in places.split(CHUNK):
+        for part in torch.split(places, CHUNK):
             logits = (flat[part] @ small.T).float()
             row = wanted[part] - first
             here = (row >= 0) & (row < len(weight))

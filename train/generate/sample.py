@@ -127,7 +127,7 @@ def _typical(shares: Tensor, mass: Tensor) -> Tensor:
     information = -shares.log()
     entropy = torch.special.entr(shares).sum(-1, keepdim=True)
     distance = torch.where(shares > 0, (information - entropy).abs(), float("inf"))
-    order = distance.argsort(-1, stable=True)
+    order = distance.argsort(dim=-1, stable=True)
     ordered = shares.gather(1, order)
     first = ordered.cumsum(-1) - ordered < mass
     return torch.zeros_like(first).scatter_(1, order, first)

@@ -31,10 +31,11 @@ class Text:
         if self.stopped:
             return ""
         text = self._held + piece
-        places = [place for stop in self._stop if (place := text.find(stop)) >= 0]
-        if places:
+        # The one that is complete first, however the text is cut into pieces.
+        found = [(place + len(stop), place) for stop in self._stop if (place := text.find(stop)) >= 0]
+        if found:
             self.stopped, self._held = True, ""
-            return text[: min(places)]
+            return text[: min(found)[1]]
         held = max((overlap(text, stop) for stop in self._stop), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]

@@ -1,8 +1,10 @@
-"""Filters are those of transformers; draws have the distribution that the filters leave, and depend on the request alone."""
+"""Filters are those of their papers; draws have the distribution that the filters leave, and depend on the request alone."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,37 +25,52 @@ FILTERS: dict[str, dict[str, Any]] = {
 
 
 def logits(rows: int = 1, seed: int = 0) -> torch.Tensor:
-    return 2 * torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(seed))
 
 
 def sampling(**values: Any) -> Sampling:
     return Sampling.model_validate({**ALL, **values})
 
 
-def by_transformers(x: torch.Tensor, s: Sampling) -> torch.Tensor:
-    """The distribution after the warpers of transformers, in their order."""
-    from transformers.generation import logits_process as process
+def by_definition(x: torch.Tensor, s: Sampling) -> torch.Tensor:
+    """The distribution after the filters, each as its paper defines it, in the order and with the ties of transformers' warpers:
+    token by token, in float64."""
+    shares = np.exp(x[0].double().numpy() / s.temperature)
+    shares /= shares.sum()
 
-    ids = torch.zeros(1, 1, dtype=torch.int64)
-    for active, warper in (
-        (s.temperature != 1, lambda: process.TemperatureLogitsWarper(s.temperature)),
-        (s.top_k > 0, lambda: process.TopKLogitsWarper(s.top_k)),
-        (s.top_p < 1, lambda: process.TopPLogitsWarper(s.top_p)),
-        (s.min_p > 0, lambda: process.MinPLogitsWarper(s.min_p)),
-        (s.typical_p < 1, lambda: process.TypicalLogitsWarper(mass=s.typical_p)),
-    ):
-        if active:
-            x = warper()(ids, x)
-    return x.softmax(-1)
+    def keep(tokens: Sequence[int]) -> None:
+        nonlocal shares
+        shares = np.array([share if token in tokens else 0.0 for token, share in enumerate(shares)])
+        shares /= shares.sum()
+
+    def fewest(order: Sequence[int], mass: float) -> list[int]:
+        chosen: list[int] = []
+        while sum(shares[token] for token in chosen) < mass and len(chosen) < len(order):
+            chosen.append(order[len(chosen)])
+        return chosen
+
+    def likely() -> list[int]:
+        return [int(token) for token in np.argsort(-shares, kind="stable") if shares[token] > 0]
+
+    if s.top_k:
+        keep(likely()[: s.top_k])
+    if s.top_p < 1:
+        keep(fewest(likely(), s.top_p))
+    if s.min_p > 0:
+        keep([token for token in likely() if shares[token] >= s.min_p * shares.max()])
+    if s.typical_p < 1:
+        entropy = -sum(shares[token] * math.log(shares[token]) for token in likely())
+        keep(fewest(sorted(likely(), key=lambda t: abs(-math.log(shares[t]) - entropy)), s.typical_p))
+    return torch.from_numpy(shares).float()[None]
 
 
 @pytest.mark.parametrize("name", FILTERS)
-def test_each_filter_is_that_of_transformers(name: str) -> None:
+def test_each_filter_is_what_its_paper_defines(name: str) -> None:
     s = sampling(**FILTERS[name])
     for seed in range(20):
         x = logits(seed=seed)
         found = choices(x, [s]).dense(VOCAB)
-        torch.testing.assert_close(found, by_transformers(x, s), atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(found, by_definition(x, s), atol=1e-6, rtol=1e-5)
 
 
 def test_rows_have_filters_of_their_own() -> None:
@@ -69,7 +86,7 @@ def test_rows_have_filters_of_their_own() -> None:
 @pytest.mark.parametrize("name", FILTERS)
 def test_draws_have_the_filtered_distribution(name: str) -> None:
     s, count = sampling(**FILTERS[name]), 100_000
-    shares = by_transformers(logits(), s)[0].double().numpy()
+    shares = by_definition(logits(), s)[0].double().numpy()
     found = choices(logits().expand(1000, -1), [s] * 1000)
     tokens = [found.draw([uniform(7, n, step) for n in range(1000)]) for step in range(count // 1000)]
     seen = np.bincount(torch.cat(tokens).numpy(), minlength=VOCAB)

@@ -22,9 +22,9 @@ def test_stop_strings_cut_by_pieces_never_show(pieces: list[str], stop: list[str
         if text.stopped:
             break
     whole = "".join(pieces)
-    places = [whole.find(one) for one in stop if one in whole]
-    assert text.stopped == bool(places)
-    assert shown + text.end() == (whole[: min(places)] if places else whole)
+    complete = [(whole.find(one) + len(one), whole.find(one)) for one in stop if one in whole]
+    assert text.stopped == bool(complete)
+    assert shown + text.end() == (whole[: min(complete)[1]] if complete else whole)
 
 
 def test_no_more_is_held_back_than_may_begin_a_stop_string() -> None:
