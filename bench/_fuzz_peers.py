@@ -37,7 +37,7 @@ _UNREADABLE = (
     OSError,
     EOFError,
     RuntimeError,
-    NotImplementedError,
+    NotImplementedError,  # zipfile: a compression that it does not know
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
@@ -207,6 +207,7 @@ def _epub(data: bytes) -> Iterator[str]:
             if info.filename.endswith(".xhtml") and info.file_size < MOST:
                 try:
                     tree = ElementTree.fromstring(archive.read(info))
+                # zipfile raises NotImplementedError for a compression that it does not know.
                 except (zipfile.BadZipFile, zlib.error, ElementTree.ParseError, NotImplementedError):
                     continue
                 yield from _phrases(

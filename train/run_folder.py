@@ -53,6 +53,10 @@ def begun_with(run: Folder) -> str | None:
         return str(json.loads((run / CONFIG).read())["precision"])
     except FileNotFoundError:
         return None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(
+            f"{run / CONFIG}: is damaged, and precision is auto: set precision to what the run began with"
+        ) from None
 
 
 def run_data(shards: str, run: Folder, vocab_size: int, eos_id: int) -> RunData:

@@ -178,7 +178,11 @@ def _in_order(docs: pa.Table, kept: pa.Table, where: str) -> tuple[pa.Table, pa.
         )
         try:
             columns.append(source.cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):  # all that a cast raises
+        except (
+            pa.ArrowInvalid,
+            pa.ArrowNotImplementedError,
+            pa.ArrowTypeError,
+        ):  # what a cast raises; the second: no such cast
             raise WorkError(f"{where}: {field.name}: is {source.type}, must be {field.type}") from None
     return pa.Table.from_arrays(columns, schema=DOCUMENTS), rows
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from corpusmill.train.batch import Batch, inputs
 from corpusmill.train.evaluate.rows import Query, packed
-from corpusmill.train.model.losses import IGNORED
+from corpusmill.train.model.losses import IGNORED, own_rows
 from corpusmill.train.model.split import WHOLE, Split
 from corpusmill.train.precision.adapt import autocast
 
@@ -118,9 +118,8 @@ def signed_losses(
     with torch.autocast(hidden.device.type, enabled=False):
         for part in torch.split(places, CHUNK):
             logits = (flat[part] @ small.T).float()
-            row = wanted[part] - first
-            here = (row >= 0) & (row < len(weight))
-            right = logits.gather(1, row.masked_fill(~here, 0)[:, None]).squeeze(1) * here
+            row, here = own_rows(wanted[part], first, len(weight))
+            right = logits.gather(1, row[:, None]).squeeze(1) * here
             highest, log_z = logits.amax(-1), logits.logsumexp(-1)
             if split.size > 1:
                 most = split.max(log_z)

@@ -106,7 +106,9 @@ def accepted(shares: Tensor, proposal: Proposal, number: Callable[[int, int], fl
             found.append(token)
             continue
         rest = (p - drafted).clamp(min=0.0)
-        found.append(int(drawn(rest[None], [number(place, REPLACED)])[0]))
+        # Nothing is left where p and q are equal but for rounding.
+        left = rest if bool(rest.any()) else p
+        found.append(int(drawn(left[None], [number(place, REPLACED)])[0]))
         return found
     found.append(int(drawn(shares[-1:], [number(len(proposal.tokens), 0)])[0]))
     return found

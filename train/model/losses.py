@@ -78,7 +78,7 @@ class _Chunked(torch.autograd.Function):
         buffers = _Logits(hidden, weight, chunk)
         for h, label in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
             logits = buffers.of(h, small)
-            row, here = _rows(label, ctx.first, len(weight))
+            row, here = own_rows(label, ctx.first, len(weight))
             right = logits.gather(1, row[:, None]).squeeze(1) * here
             if sums is None:
                 own = logits.logsumexp(-1)
@@ -136,8 +136,8 @@ class _Chunked(torch.autograd.Function):
 
 
 class _Logits:
-    """Memory for the logits of one chunk, [chunk, V], that all chunks use: tensors of this size made for each chunk cost a page
-    fault every 4 KB, a third of the whole loss on a CPU."""
+    """Memory for the logits of one chunk, [chunk, V], that all chunks use: tensors of this size made for each chunk cost a CPU a
+    page fault every 4 KB."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, chunk: int) -> None:
         self._low = hidden.new_empty(min(chunk, len(hidden)), len(weight))
@@ -160,7 +160,7 @@ class _Logits:
         z-loss) are the derivatives by each token's cross entropy and by its log(Z)."""
         # d loss / d logits = p - [label], d log(Z) / d logits = p
         full = probabilities.mul_((by_loss if by_z is None else by_loss + by_z)[:, None])
-        row, here = _rows(label, first, full.shape[1])
+        row, here = own_rows(label, first, full.shape[1])
         full.scatter_add_(1, row[:, None], -(by_loss * here)[:, None])
         return full if full.dtype == self._low.dtype else self._low[: len(full)].copy_(full)
 
@@ -184,7 +184,7 @@ class _Gradients:
             self.to_weight += grad_logits.T @ h
 
 
-def _rows(labels: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
+def own_rows(labels: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
     """Each label's row among the `count` from `first` on (0 if it is elsewhere), and whether it is there."""
     row = labels - first
     here = (row >= 0) & (row < count)

@@ -90,12 +90,8 @@ def offloaded(memory: MemoryConfig, device: torch.device) -> AbstractContextMana
 # Sharded weights are gathered in these too. fp8 is for the layers' products alone (`corpusmill.train.precision.fp8`); around
 # them it is bfloat16.
 TYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
-BF16_CPU = (
-    "avx512_bf16",
-    "amx_bf16",
-    "bf16",
-    "sve_bf16",
-)  # instructions for it; without, a CPU is slower in bf16 than in fp32
+# Instructions for bf16: without them, a CPU is slower in it than in fp32.
+BF16_CPU = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
 
 
 def automatic(device: torch.device) -> Literal["bf16", "fp32"]:
@@ -103,7 +99,10 @@ def automatic(device: torch.device) -> Literal["bf16", "fp32"]:
     if device.type == "cuda":
         fast = torch.cuda.get_device_capability(device) >= (8, 0)
     else:
-        fast = any(torch.cpu.get_capabilities().get(name) for name in BF16_CPU)
+        known: dict[str, Any] = getattr(
+            torch.cpu, "get_capabilities", dict
+        )()  # not in every PyTorch that is supported
+        fast = any(known.get(name) for name in BF16_CPU)
     return "bf16" if fast else "fp32"
 
 
