@@ -1,0 +1,87 @@
+"""What a run's folder holds of its evaluation on tasks: `evaluation/results.json` with the figures of each task, and
+`evaluation/items/<task>.jsonl` with every item, from which all figures can be computed again.
+
+Other figures of the same items (bias, calibration, contamination, comparisons of two models) are computed from the items alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from corpusmill.schemas.manifest import Strict
+
+RESULTS = "evaluation/results.json"
+ITEMS = "evaluation/items"  # folder of <task>.jsonl
+
+
+class Item(Strict):
+    """One question and what the model did with it; a line of `<task>.jsonl`, in the order of the task's data."""
+
+    id: str = Field(description="unique in the task, the same for every model")
+    cluster: str = Field(
+        description="items with the same one are not independent (a shared passage); else its `id`"
+    )
+    slices: dict[str, str] = Field(
+        default={}, description="by what figures are split: subject, category, ..."
+    )
+    prompt: str = Field(description="text before the choice or the generated text, examples included")
+    choices: list[str] = Field(default=[], description="texts that were scored after it")
+    logprobs: list[float] = Field(default=[], description="of each choice: sum over its tokens, nats")
+    tokens: list[int] = Field(default=[], description="of each choice: how many")
+    greedy: list[bool] = Field(default=[], description="of each choice: whether greedy decoding gives it")
+    unconditional: list[float] = Field(default=[], description="of each choice without the prompt, nats")
+    gold: int | None = Field(default=None, description="place of the right choice")
+    references: list[str] = Field(default=[], description="right texts, for generated ones")
+    generated: str | None = Field(default=None, description="text that the model generated")
+    metrics: dict[str, float] = Field(
+        description="of this item, e.g. acc 0 or 1; a task's figure is their mean"
+    )
+    fields: dict[str, Any] = Field(
+        default={}, description="of the data, as the task names them: for bias and error analysis"
+    )
+
+
+class Estimate(Strict):
+    """A figure with its uncertainty."""
+
+    value: float
+    se: float | None = Field(
+        description="standard error; null where there is no formula and no bootstrap was asked for"
+    )
+    low: float | None = Field(description="95 % interval")
+    high: float | None
+    n: int = Field(description="items")
+    clusters: int = Field(description="independent groups of them")
+    method: str = Field(description="of the interval: clt, clustered, wilson or bootstrap")
+
+
+class TaskResult(Strict):
+    """Figures of a task."""
+
+    task: str
+    task_hash: str = Field(description="of the task's definition, its data and the tokenizer")
+    items: int
+    fewshot: int = Field(description="examples in each prompt")
+    chance: float | None = Field(description="expected accuracy of a guess")
+    metrics: dict[str, Estimate]
+    slices: dict[str, dict[str, dict[str, Estimate]]] = Field(
+        default={}, description="slice, its value, metric"
+    )
+    skipped: dict[str, int] = Field(default={}, description="items that were not scored, by reason")
+    notes: list[str] = Field(
+        default=[], description="what a reader must know to compare the figures with others"
+    )
+
+
+class EvaluationResults(Strict):
+    """`evaluation/results.json`."""
+
+    name: str = Field(description="of the run")
+    step: int
+    weights_hash: str
+    tokenizer_hash: str
+    precision: str
+    version: str = Field(description="of CorpusMill")
+    tasks: dict[str, TaskResult]
