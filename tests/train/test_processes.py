@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from corpusmill.common.config import load
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import checkpoint
+from corpusmill.train import checkpoint, trainer
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.trainer import train
 from tests.forks import launch
@@ -65,3 +67,26 @@ def test_two_processes_give_the_curve_of_one_and_resume_as_one(
     # A mistake has its exit code in each process.
     done = launch(2, "corpusmill.train", file, "--set", "optimizer.lr=0.5")
     assert done.codes == [2, 2] and "optimizer.lr: 0.003 -> 0.5" in done.stderr, done.stderr
+
+
+def unlike(file: str) -> None:
+    """A process of a run on machines of which only the second one computes in bfloat16; prints what its products are in."""
+    trainer.automatic = lambda device: "bf16" if os.environ["RANK"] == "1" else "fp32"
+    step = trainer.train_step
+
+    def shown(state: Any, *rest: Any, **more: Any) -> Any:
+        print(state.config.precision, flush=True)
+        return step(state, *rest, **more)
+
+    trainer.train_step = shown
+    train(load(TrainConfig, Path(file)))
+
+
+def test_an_automatic_precision_is_one_in_all_processes(write_config: Callable[..., Path]) -> None:
+    done = launch(
+        2,
+        f"{__name__}:unlike",
+        write_config(precision="auto", **{"schedule.steps": 6, "data.micro_batch": 2}),
+    )
+    assert done.returncode == 0, done.stderr
+    assert [output.split() for output in done.outputs] == [["fp32"] * 6] * 2
