@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.escape import spelled
 from corpusmill.common.format import quantity
 from corpusmill.common.ids import named_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import parse_table
-from corpusmill.pipeline.text.escape import spelled
 from corpusmill.schemas.tables import readable
 
 SHOWN = 10  # documents of one id

@@ -13,8 +13,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from corpusmill.common import escape
 from corpusmill.common.format import number, share, size
-from corpusmill.pipeline.text import escape
 
 Facts = dict[str, Any]
 LANGUAGE_SHARE = 0.01  # of the kept documents: a rarer language is in the table, not in the front matter

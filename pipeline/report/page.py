@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
-from corpusmill.common.charts import bar, columns, tick
-from corpusmill.common.format import binary_size, head, number, share, short, size
+from corpusmill.common import pages
+from corpusmill.common.charts import columns, tick
+from corpusmill.common.format import binary_size, head, number, share, size
 from corpusmill.pipeline.report import drawings
 from corpusmill.pipeline.report.trim import LEVELS, Detail, letters, total, trim
-from corpusmill.pipeline.text import escape
 
 Facts = dict[str, Any]
 LIMIT = 2_000_000  # bytes of the page
@@ -28,24 +28,12 @@ TABLE_POINTS = 10  # thresholds in the table of a curve
 NAME = 24  # characters of a name that fit into a drawing
 
 
-@lru_cache(maxsize=1)
-def environment() -> Environment:
-    """Templates of this package; autoescape is on, whatever a template is called."""
-    jinja = Environment(
-        loader=PackageLoader("corpusmill.pipeline.report", "templates"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    jinja.filters.update(
-        n=number,
-        short=short,
-        size=size,
-        size2=_size2,
-        visible=escape.visible,
-        wbr=escape.breakable,
-        token=escape.token,
-        total=total,
-    )
-    jinja.globals.update(share=share, bar=bar, cell=heat, missed_shown=MISSED_SHOWN, points=points)
+@lru_cache(maxsize=4)
+def environment(*packages: str) -> Environment:
+    """Templates of the packages, then those of this one, whose macros they may import."""
+    jinja = pages.environment(*packages, "corpusmill.pipeline.report")
+    jinja.filters.update(size2=_size2, total=total)
+    jinja.globals.update(cell=heat, missed_shown=MISSED_SHOWN, points=points)
     return jinja
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from jinja2 import ChoiceLoader, PackageLoader
-
 from corpusmill.common.format import head
 from corpusmill.pipeline.inspect.compare.join import ABSENT
 from corpusmill.pipeline.inspect.compare.words import fate
@@ -20,10 +18,7 @@ Answer = dict[str, Any]
 
 def render(answer: Answer) -> str:
     """The page. Equal answers give equal bytes; its size does not grow with the number of sources, rules or keys."""
-    own = PackageLoader("corpusmill.pipeline.inspect.compare", "templates")
-    base = environment()
-    assert base.loader is not None
-    jinja = base.overlay(loader=ChoiceLoader([own, base.loader]))
+    jinja = environment("corpusmill.pipeline.inspect.compare")
     jinja.filters.update(
         fate=fate, value=lambda value: head(shown(value), NAME), clip=lambda text: head(text, NAME)
     )

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 from typing import Any, Final
 
+from corpusmill.common.escape import spelled
 from corpusmill.common.format import compact, count, head, quantity, tail
 from corpusmill.pipeline.inspect.compare.join import ABSENT
 from corpusmill.pipeline.inspect.what_if.question import shown
-from corpusmill.pipeline.text.escape import spelled
 from corpusmill.schemas.tables import OUTCOMES
 
 WIDTH: Final = 80

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from corpusmill.common.escape import spelled
 from corpusmill.pipeline.inspect.lineage.edits import Piece, StageEdits
 from corpusmill.pipeline.inspect.lineage.find import Found
 from corpusmill.pipeline.inspect.lineage.raw import Raw, Span
 from corpusmill.pipeline.inspect.lineage.trace import AROUND, Traced
-from corpusmill.pipeline.text.escape import spelled
 from corpusmill.schemas.tables import KEPT, readable
 
 Explain = Callable[[dict[str, Any]], str]  # a ledger row in words

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.escape import code_block, markdown
 from corpusmill.common.format import masked, number, plain_size, without_query
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.inspect.publication.destination import (
@@ -23,7 +24,6 @@ from corpusmill.pipeline.inspect.publication.destination import (
 )
 from corpusmill.pipeline.inspect.publication.documents import SUFFIX
 from corpusmill.pipeline.inspect.publication.finished import REPORT, Finished
-from corpusmill.pipeline.text.escape import code_block, markdown
 from corpusmill.schemas.publication import (
     CROISSANT,
     PUBLICATION,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
-from corpusmill.pipeline.text import escape
-from corpusmill.pipeline.text.escape import spelled
+from corpusmill.common import escape
+from corpusmill.common.escape import spelled
 
 ANY = st.text(max_size=200)
 BAD = "\x1b]0;x\x07\x9b\u202e\u2066\u200f\ufeff\u00ad\U000e0041\u2028\x85\r\n\t"
