@@ -1,0 +1,167 @@
+"""Where a model fails: slices of a task's items that it does worse on than on the others, and words that wrong items have more
+often than right ones. What is no more than noise is left out.
+
+A slice is compared with the rest of its task: of proportions by Agresti and Caffo's interval (2000), which holds for few items and
+for shares near 0 and 1, else by Welch's; p values are Holm's (1979) over all slices of the task. Words are ranked by log-odds with
+an informative Dirichlet prior (Monroe, Colaresi and Quinn 2008).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from corpusmill.schemas.evaluation import Item
+
+ALPHA = 0.05
+Z = 1.959964
+LEAST = 10  # items of a slice, and of the rest
+QUARTERS = 4
+PRIOR = 500.0  # words that the prior counts as much as
+WORD = re.compile(r"[^\W\d_]{3,}")
+
+
+class Slice(NamedTuple):
+    """Items that share a value. `difference` of their mean from that of the rest, with its 95 % interval; `p` after Holm."""
+
+    kind: str
+    value: str
+    items: int
+    mean: float
+    rest: float
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+class Word(NamedTuple):
+    """A word in `wrong` of the wrong items and in `right` of the right ones; `z`: its log-odds in standard errors."""
+
+    word: str
+    wrong: int
+    right: int
+    z: float
+
+
+def primary(items: Sequence[Item]) -> str:
+    """The metric by which an item is right or wrong: `acc` if there is one, else the task's first."""
+    names = list(items[0].metrics) if items else []
+    return "acc" if "acc" in names else next(iter(names), "")
+
+
+def weak(items: Sequence[Item], metric: str) -> list[Slice]:
+    """Slices whose mean is below that of the rest beyond noise, worst first."""
+    values = [item.metrics[metric] for item in items]
+    members: dict[tuple[str, str], list[int]] = {}
+    for number, named in enumerate(sliced(items)):
+        for key in named:
+            members.setdefault(key, []).append(number)
+    found = []
+    for (kind, value), places in sorted(members.items()):
+        if LEAST <= len(places) <= len(items) - LEAST:
+            inside = set(places)
+            rest = [x for number, x in enumerate(values) if number not in inside]
+            found.append((kind, value, _compared([values[place] for place in places], rest)))
+    raw = [compared.p for _, _, compared in found]
+    slices = [
+        Slice(kind, value, one.items, one.mean, one.rest, one.difference, one.low, one.high, p)
+        for (kind, value, one), p in zip(found, holm(raw), strict=True)
+    ]
+    return sorted(
+        (one for one in slices if one.p < ALPHA and one.difference < 0), key=lambda one: one.difference
+    )
+
+
+def sliced(items: Sequence[Item]) -> Iterator[list[tuple[str, str]]]:
+    """(kind, value) of the slices of each item: those of the task, the quarter of its prompt's length, the place of the right
+    choice, and whether that is the longest or the shortest one."""
+    lengths = sorted(len(item.prompt) for item in items)
+    edges = [lengths[len(lengths) * quarter // QUARTERS] for quarter in range(1, QUARTERS)]
+    for item in items:
+        named = [(kind, value) for kind, value in item.slices.items() if value]
+        quarter = sum(len(item.prompt) >= edge for edge in edges)
+        if edges[0] < edges[-1]:
+            named.append(("length of the prompt", _range(edges, quarter)))
+        if item.gold is not None and len(item.choices) > 2:
+            named.append(("place of the right choice", str(item.gold + 1)))
+        if item.gold is not None and len(item.choices) > 1:
+            sizes = [len(choice) for choice in item.choices]
+            own = sizes[item.gold]
+            if sizes.count(own) == 1 and own in (min(sizes), max(sizes)):
+                named.append(("the right choice is", "the longest" if own == max(sizes) else "the shortest"))
+        yield named
+
+
+def _range(edges: Sequence[int], quarter: int) -> str:
+    if quarter == 0:
+        return f"under {edges[0]:,} characters"
+    if quarter == len(edges):
+        return f"{edges[-1]:,} characters or more"
+    return f"{edges[quarter - 1]:,} to {edges[quarter] - 1:,} characters"
+
+
+class _Compared(NamedTuple):
+    items: int
+    mean: float
+    rest: float
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def _compared(inside: Sequence[float], rest: Sequence[float]) -> _Compared:
+    means = [sum(values) / len(values) for values in (inside, rest)]
+    if all(value in (0.0, 1.0) for values in (inside, rest) for value in values):
+        shares = [(sum(values) + 1) / (len(values) + 2) for values in (inside, rest)]
+        centre = shares[0] - shares[1]
+        variance = sum(p * (1 - p) / (len(v) + 2) for p, v in zip(shares, (inside, rest), strict=True))
+    else:
+        centre = means[0] - means[1]
+        variance = sum(
+            sum((x - mean) ** 2 for x in values) / (len(values) - 1) / len(values)
+            for mean, values in zip(means, (inside, rest), strict=True)
+        )
+    se = math.sqrt(variance)
+    p = math.erfc(abs(centre) / se / math.sqrt(2)) if se else float(centre == 0)
+    return _Compared(len(inside), *means, means[0] - means[1], centre - Z * se, centre + Z * se, p)
+
+
+def holm(raw: Sequence[float]) -> list[float]:
+    """p values adjusted for all being looked at (Holm 1979), in their order."""
+    order = sorted(range(len(raw)), key=raw.__getitem__)
+    found, highest = [0.0] * len(raw), 0.0
+    for rank, number in enumerate(order):
+        highest = max(highest, min(1.0, raw[number] * (len(raw) - rank)))
+        found[number] = highest
+    return found
+
+
+def words(items: Sequence[Item], metric: str, most: int = 12) -> list[Word]:
+    """Words that wrong items have more often than right ones beyond noise (Bonferroni over all words), most telling first. An
+    item is wrong if its metric is below 0.5; each counts a word once."""
+    counts = {True: Counter[str](), False: Counter[str]()}
+    for item in items:
+        text = " ".join((item.prompt, *item.choices, *item.references)).casefold()
+        counts[item.metrics[metric] < 0.5].update(set(WORD.findall(text)))
+    wrong, right = counts[True], counts[False]
+    together = wrong + right
+    all_wrong, all_right, total = wrong.total(), right.total(), together.total()
+    if not all_wrong or not all_right:
+        return []
+    found = []
+    for word, count in together.items():
+        prior = PRIOR * count / total
+        odds = [
+            math.log((part[word] + prior) / (whole + PRIOR - part[word] - prior))
+            for part, whole in ((wrong, all_wrong), (right, all_right))
+        ]
+        se = math.sqrt(1 / (wrong[word] + prior) + 1 / (right[word] + prior))
+        z = (odds[0] - odds[1]) / se
+        if math.erfc(z / math.sqrt(2)) / 2 * len(together) < ALPHA:
+            found.append(Word(word, wrong[word], right[word], z))
+    return sorted(found, key=lambda one: (-one.z, one.word))[:most]
