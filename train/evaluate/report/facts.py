@@ -1,0 +1,154 @@
+"""The figures of `evaluation.html` and of the model card, from the files in a run's folder; of what was not measured, nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item, TaskResult
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.evaluate.report.failures import primary, weak, words
+from corpusmill.train.evaluate.splits import EVALUATION
+from corpusmill.train.run_folder import PLAN, RESULT
+
+Facts = dict[str, Any]
+SAMPLES = 3  # of a task: right, wrong, and surely wrong ones
+SLICE_VALUES = 40  # of one kind, in the table of a task
+
+
+def gather(config: TrainConfig, run: Folder) -> Facts:
+    """Raises `UserError` if the run has not been evaluated, or its results are damaged."""
+    results = read_results(run)
+    splits = _json(run / EVALUATION)
+    if results is None and not splits:
+        raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
+    tasks = [
+        _task(one, list(read_items(run, name))) for name, one in (results.tasks if results else {}).items()
+    ]
+    return {
+        "name": config.name,
+        "step": results.step if results else splits["step"],
+        "results": results.model_dump(exclude={"tasks"}) if results else None,
+        "splits": splits,
+        "tasks": tasks,
+        "core": centred([task["result"] for task in tasks]),
+        "result": _json(run / RESULT),
+        "plan": _json(run / PLAN),
+        "config": config.model_dump(mode="json"),
+    }
+
+
+def read_results(run: Folder) -> EvaluationResults | None:
+    """The results on tasks, if there are any. Raises `UserError` if the file is damaged."""
+    try:
+        return EvaluationResults.model_validate_json((run / RESULTS).read())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{run / RESULTS}: {where}: {first['msg']}; delete it and run `corpusmill evaluate` with --tasks again"
+        ) from None
+
+
+def read_items(run: Folder, task: str) -> Iterator[Item]:
+    """The items of a task. Raises `UserError` naming the line that is damaged."""
+    file = run / ITEMS / f"{task}.jsonl"
+    for number, line in enumerate(file.read().splitlines(), 1):
+        try:
+            yield Item.model_validate_json(line)
+        except ValidationError as error:
+            raise UserError(f"{file}: line {number} is damaged: {error.errors()[0]['msg']}") from None
+
+
+def _task(result: TaskResult, items: Sequence[Item]) -> Facts:
+    metric, dumped = primary(items), result.model_dump()
+    return {
+        "result": dumped,
+        "primary": metric,
+        "verdict": verdict(result.metrics.get(metric), result.chance),
+        "samples": _samples(items, metric) if metric else {},
+        "weak": [one._asdict() for one in weak(items, metric)] if metric else [],
+        "words": [one._asdict() for one in words(items, metric)] if metric else [],
+        "slices": {kind: list(values.items())[:SLICE_VALUES] for kind, values in dumped["slices"].items()},
+    }
+
+
+def verdict(estimate: Estimate | None, chance: float | None) -> str:
+    """Whether a figure differs from a guess, in words."""
+    if estimate is None or chance is None or estimate.low is None or estimate.high is None:
+        return ""
+    if estimate.low > chance:
+        return "above chance"
+    return "below chance" if estimate.high < chance else "at chance"
+
+
+def centred(tasks: Sequence[Facts]) -> Facts | None:
+    """Mean over tasks of (accuracy - chance) / (1 - chance), as CORE (DCLM, arXiv 2406.11794), with the standard error that follows
+    from the tasks' own; None without a task that has a chance level."""
+    parts = []
+    for task in tasks:
+        found, chance = task["metrics"].get("acc"), task["chance"]
+        if found and chance is not None and chance < 1:
+            se = None if found["se"] is None else found["se"] / (1 - chance)
+            parts.append(((found["value"] - chance) / (1 - chance), se))
+    if not parts:
+        return None
+    errors = [se for _, se in parts if se is not None]
+    return {
+        "value": sum(value for value, _ in parts) / len(parts),
+        "se": math.sqrt(sum(se * se for se in errors)) / len(parts) if len(errors) == len(parts) else None,
+        "tasks": len(parts),
+    }
+
+
+def _samples(items: Sequence[Item], metric: str) -> dict[str, list[Facts]]:
+    """A fair sample of right and wrong items, by the hash of their ids, and the wrong ones of which the model was surest."""
+    order = sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest())
+    right, wrong = (
+        [i for i in order if (i.metrics[metric] >= 0.5) == is_right] for is_right in (True, False)
+    )
+    sure = sorted((i for i in wrong if len(i.logprobs) > 1 and i.gold is not None), key=lambda i: -_margin(i))
+    return {
+        "right": [_sample(item) for item in right[:SAMPLES]],
+        "wrong": [_sample(item) for item in wrong[:SAMPLES]],
+        "surely wrong": [_sample(item) for item in sure[:SAMPLES]],
+    }
+
+
+def _margin(item: Item) -> float:
+    """By how many nats the model prefers another choice to the right one."""
+    return max(item.logprobs) - item.logprobs[item.gold or 0]
+
+
+def _sample(item: Item) -> Facts:
+    chosen = item.logprobs.index(max(item.logprobs)) if item.logprobs else None
+    rows = [
+        {"text": text, "logprob": item.logprobs[n] if item.logprobs else None, "gold": n == item.gold, "chosen": n == chosen}
+        for n, text in enumerate(item.choices)
+    ]  # fmt: skip
+    return {
+        "id": item.id,
+        "prompt": item.prompt,
+        "choices": rows,
+        "references": item.references,
+        "generated": item.generated,
+        "slices": item.slices,
+    }
+
+
+def _json(file: Folder) -> Facts:
+    try:
+        return dict(json.loads(file.read()))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        raise UserError(f"{file}: is damaged; delete it and run `corpusmill evaluate` again") from None
