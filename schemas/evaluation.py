@@ -13,6 +13,7 @@ from pydantic import Field
 from corpusmill.schemas.manifest import Strict
 
 RESULTS = "evaluation/results.json"
+CONTAMINATION = "evaluation/contamination.json"
 ITEMS = "evaluation/items"  # folder of <task>.jsonl
 
 
@@ -27,6 +28,9 @@ class Item(Strict):
         default={}, description="by what figures are split: subject, category, ..."
     )
     prompt: str = Field(description="text before the choice or the generated text, examples included")
+    question: str = Field(
+        default="", description="what of it is the item's own: without the description and the examples"
+    )
     choices: list[str] = Field(default=[], description="texts that were scored after it")
     logprobs: list[float] = Field(default=[], description="of each choice: sum over its tokens, nats")
     tokens: list[int] = Field(default=[], description="of each choice: how many")
@@ -85,3 +89,38 @@ class EvaluationResults(Strict):
     precision: str
     version: str = Field(description="of CorpusMill")
     tasks: dict[str, TaskResult]
+
+
+class TrainedDocument(Strict):
+    """A document of the corpus that holds an item: `share` of the item's words."""
+
+    item: str
+    doc_id: str = Field(description="hex; `corpusmill why` and `corpusmill find` take it")
+    source: str
+    share: float
+
+
+class ContaminatedTask(Strict):
+    """A task's figure on all items, and without those that the corpus holds."""
+
+    task: str
+    metric: str
+    searched: int = Field(description="items long enough to be searched for")
+    found: int = Field(description="of them, items that a document of the corpus holds")
+    all: Estimate
+    clean: Estimate | None = Field(description="of the items that were searched for and not found")
+    contaminated: Estimate | None = Field(description="of the items found")
+    difference: Estimate | None = Field(description="contaminated less clean")
+    documents: list[TrainedDocument] = Field(description="for each item found those with the largest share")
+
+
+class ContaminationResults(Strict):
+    """`evaluation/contamination.json`: tasks beside the corpus that the model was trained on."""
+
+    weights_hash: str
+    report: str = Field(
+        description="folder of `corpusmill decontaminate` that the items were searched for by"
+    )
+    ngram: int
+    threshold: float
+    tasks: list[ContaminatedTask]

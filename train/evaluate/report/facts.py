@@ -12,13 +12,22 @@ from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item, TaskResult
+from corpusmill.schemas.evaluation import (
+    CONTAMINATION,
+    ITEMS,
+    RESULTS,
+    Estimate,
+    EvaluationResults,
+    Item,
+    TaskResult,
+)
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.failures import primary, weak, words
 from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.run_folder import PLAN, RESULT
 
 Facts = dict[str, Any]
+OF_TRAINING = ("parameters", "tokens", "seconds", "tokens_per_second")  # known when a run is done
 SAMPLES = 3  # of a task: right, wrong, and surely wrong ones
 SLICE_VALUES = 40  # of one kind, in the table of a task
 
@@ -38,9 +47,10 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
         "tasks": tasks,
+        "contamination": _contamination(run, results),
         "core": centred([task["result"] for task in tasks]),
-        "result": _json(run / RESULT),
-        "plan": _json(run / PLAN),
+        "result": dict.fromkeys(OF_TRAINING) | _json(run / RESULT),
+        "plan": {"sources": {}} | _json(run / PLAN),
         "config": config.model_dump(mode="json"),
     }
 
@@ -69,6 +79,12 @@ def read_items(run: Folder, task: str) -> Iterator[Item]:
             raise UserError(f"{file}: line {number} is damaged: {error.errors()[0]['msg']}") from None
 
 
+def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
+    """What `corpusmill contamination` found for these weights."""
+    found = _json(run / CONTAMINATION)
+    return found if results is not None and found.get("weights_hash") == results.weights_hash else {}
+
+
 def _task(result: TaskResult, items: Sequence[Item]) -> Facts:
     metric, dumped = primary(items), result.model_dump()
     return {
@@ -76,7 +92,10 @@ def _task(result: TaskResult, items: Sequence[Item]) -> Facts:
         "primary": metric,
         "verdict": verdict(result.metrics.get(metric), result.chance),
         "samples": _samples(items, metric) if metric else {},
-        "weak": [one._asdict() for one in weak(items, metric)] if metric else [],
+        "weak": [
+            one._asdict() | {"difference": one.difference.model_dump()}
+            for one in (weak(items, metric) if metric else [])
+        ],
         "words": [one._asdict() for one in words(items, metric)] if metric else [],
         "slices": {kind: list(values.items())[:SLICE_VALUES] for kind, values in dumped["slices"].items()},
     }

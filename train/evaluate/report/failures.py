@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from corpusmill.schemas.evaluation import Item
+from corpusmill.schemas.evaluation import Estimate, Item
+from corpusmill.train.evaluate.statistics import Difference, Z, holm
 
 ALPHA = 0.05
-Z = 1.959964
 LEAST = 10  # items of a slice, and of the rest
 QUARTERS = 4
 PRIOR = 500.0  # words that the prior counts as much as
@@ -25,16 +25,14 @@ WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 class Slice(NamedTuple):
-    """Items that share a value. `difference` of their mean from that of the rest, with its 95 % interval; `p` after Holm."""
+    """Items that share a value, their mean and that of the rest, and the difference; `p` after Holm."""
 
     kind: str
     value: str
     items: int
     mean: float
     rest: float
-    difference: float
-    low: float
-    high: float
+    difference: Estimate
     p: float
 
 
@@ -65,15 +63,16 @@ def weak(items: Sequence[Item], metric: str) -> list[Slice]:
         if LEAST <= len(places) <= len(items) - LEAST:
             inside = set(places)
             rest = [x for number, x in enumerate(values) if number not in inside]
-            found.append((kind, value, _compared([values[place] for place in places], rest)))
-    raw = [compared.p for _, _, compared in found]
+            own = [values[place] for place in places]
+            means = (sum(own) / len(own), sum(rest) / len(rest))
+            found.append((kind, value, len(own), *means, apart(own, rest)))
+    adjusted = holm([1.0 if one.p is None else one.p for *_, one in found])
     slices = [
-        Slice(kind, value, one.items, one.mean, one.rest, one.difference, one.low, one.high, p)
-        for (kind, value, one), p in zip(found, holm(raw), strict=True)
+        Slice(kind, value, count, mean, other, one.estimate, p)
+        for (kind, value, count, mean, other, one), p in zip(found, adjusted, strict=True)
     ]
-    return sorted(
-        (one for one in slices if one.p < ALPHA and one.difference < 0), key=lambda one: one.difference
-    )
+    below = [one for one in slices if one.p < ALPHA and one.difference.value < 0]
+    return sorted(below, key=lambda one: one.difference.value)
 
 
 def sliced(items: Sequence[Item]) -> Iterator[list[tuple[str, str]]]:
@@ -104,41 +103,28 @@ def _range(edges: Sequence[int], quarter: int) -> str:
     return f"{edges[quarter - 1]:,} to {edges[quarter] - 1:,} characters"
 
 
-class _Compared(NamedTuple):
-    items: int
-    mean: float
-    rest: float
-    difference: float
-    low: float
-    high: float
-    p: float
-
-
-def _compared(inside: Sequence[float], rest: Sequence[float]) -> _Compared:
-    means = [sum(values) / len(values) for values in (inside, rest)]
+def apart(inside: Sequence[float], rest: Sequence[float]) -> Difference:
+    """The mean of `inside` less that of `rest`, two independent groups of at least two values each."""
+    sizes = (len(inside), len(rest))
+    mean, other = sum(inside) / sizes[0], sum(rest) / sizes[1]
     if all(value in (0.0, 1.0) for values in (inside, rest) for value in values):
         shares = [(sum(values) + 1) / (len(values) + 2) for values in (inside, rest)]
-        centre = shares[0] - shares[1]
-        variance = sum(p * (1 - p) / (len(v) + 2) for p, v in zip(shares, (inside, rest), strict=True))
+        centre, method = shares[0] - shares[1], "agresti-caffo"
+        variance = sum(p * (1 - p) / (n + 2) for p, n in zip(shares, sizes, strict=True))
     else:
-        centre = means[0] - means[1]
+        centre, method = mean - other, "clt"
         variance = sum(
-            sum((x - mean) ** 2 for x in values) / (len(values) - 1) / len(values)
-            for mean, values in zip(means, (inside, rest), strict=True)
+            sum((x - middle) ** 2 for x in values) / (n - 1) / n
+            for middle, values, n in zip((mean, other), (inside, rest), sizes, strict=True)
         )
     se = math.sqrt(variance)
     p = math.erfc(abs(centre) / se / math.sqrt(2)) if se else float(centre == 0)
-    return _Compared(len(inside), *means, means[0] - means[1], centre - Z * se, centre + Z * se, p)
-
-
-def holm(raw: Sequence[float]) -> list[float]:
-    """p values adjusted for all being looked at (Holm 1979), in their order."""
-    order = sorted(range(len(raw)), key=raw.__getitem__)
-    found, highest = [0.0] * len(raw), 0.0
-    for rank, number in enumerate(order):
-        highest = max(highest, min(1.0, raw[number] * (len(raw) - rank)))
-        found[number] = highest
-    return found
+    found = Estimate(
+        value=mean - other, se=se, low=max(centre - Z * se, -1.0) if method == "agresti-caffo" else centre - Z * se,
+        high=min(centre + Z * se, 1.0) if method == "agresti-caffo" else centre + Z * se, n=sum(sizes), clusters=sum(sizes),
+        method=method,
+    )  # fmt: skip
+    return Difference(found, p)
 
 
 def words(items: Sequence[Item], metric: str, most: int = 12) -> list[Word]:

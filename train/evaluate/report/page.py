@@ -10,12 +10,14 @@ from markupsafe import Markup
 
 from corpusmill.common import escape
 from corpusmill.common.charts import element
+from corpusmill.common.format import head
 from corpusmill.common.pages import environment
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.facts import Facts, gather
 
 PAGE, CARD = "evaluation.html", "MODEL_CARD.md"
+NAME = 48  # characters of a task's name
 LONG = 1200  # characters of a prompt; its end is shown, where the question is
 NGRAMS = {"trained_on": "of the tokens seen", "all": "of all tokens"}
 
@@ -73,7 +75,7 @@ def front_matter(facts: Facts) -> str:
 
 def _environment() -> Environment:
     jinja = environment("corpusmill.train.evaluate.report")
-    jinja.filters.update(figure=figure, end=end, interval=interval)
+    jinja.filters.update(figure=figure, end=end, interval=interval, clip=lambda text: head(text, NAME))
     jinja.globals.update(whisker=whisker)
     return jinja
 

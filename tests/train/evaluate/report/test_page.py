@@ -5,20 +5,33 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item, TaskResult
+from corpusmill.schemas.evaluation import (
+    CONTAMINATION,
+    ITEMS,
+    RESULTS,
+    ContaminatedTask,
+    ContaminationResults,
+    Estimate,
+    EvaluationResults,
+    Item,
+    TaskResult,
+    TrainedDocument,
+)
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.facts import centred, gather, verdict
 from corpusmill.train.evaluate.report.page import CARD, PAGE, figure, interval, write
 from corpusmill.train.evaluate.splits import EVALUATION, figures
-from tests.browser import browser, check_page
+from tests.browser import check_page
 
-__all__ = ["browser"]
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)"> \u202egnp.exe'
 
 
@@ -68,13 +81,13 @@ def task(
 @pytest.fixture
 def run(tmp_path: Path) -> Folder:
     folder = Folder(tmp_path)
-    found = [task("mmlu", 0.9), task("a" * 90, 0.37), task("open", 0.2, None)]
+    tasks = [task("mmlu", 0.9), task("a" * 90, 0.37), task("open", 0.2, None)]
     results = EvaluationResults(
         name="tiny", step=40, weights_hash="ab12", tokenizer_hash="cd34", precision="fp32", version="1.0",
-        tasks={result.task: result for result, _ in found},
+        tasks={result.task: result for result, _ in tasks},
     )  # fmt: skip
     (folder / RESULTS).write(results.model_dump_json().encode())
-    for result, items in found:
+    for result, items in tasks:
         lines = "".join(item.model_dump_json() + "\n" for item in items)
         (folder / ITEMS / f"{result.task}.jsonl").write(lines.encode())
     row = {
@@ -87,22 +100,28 @@ def run(tmp_path: Path) -> Folder:
     row["ngrams"] = {"all": {"bigram": figures(4000.0, 1000, 4000)}}
     splits = {"name": "tiny", "step": 40, "sources": {"books": row}, "all_sources": row, "ngrams": {}}
     (folder / EVALUATION).write(json.dumps(splits).encode())
+    found = ContaminatedTask(
+        task="mmlu", metric="acc", searched=90, found=2, all=tasks[0][0].metrics["acc"], clean=None, contaminated=None,
+        difference=None, documents=[TrainedDocument(item=HOSTILE, doc_id="f00d" * 8, source="books", share=0.875)],
+    )  # fmt: skip
+    beside = ContaminationResults(weights_hash="ab12", report="out", ngram=13, threshold=0.5, tasks=[found])
+    (folder / CONTAMINATION).write(beside.model_dump_json().encode())
     (folder / "plan.json").write(json.dumps({"sources": {"books": {"tokens": 5}}}).encode())
     return folder
 
 
-def test_the_page_in_a_browser(
-    run: Folder, tmp_path: Path, config: Any, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.browser
+def test_the_page_in_a_browser(run: Folder, tmp_path: Path, config: Any, browser: Browser) -> None:
     settings = TrainConfig.model_validate(config())
     write(settings, run)
     page = (run / PAGE).read().decode()
     assert "<script" not in page and "<img" not in page and "<b>art" not in page and "U+202E" in page
     assert "1.082" in page and "1.443" in page  # 3 and 4 nats a token of 4 bytes, in bits
+    assert "f00d" * 8 in page and "87.5" in page
     before = page
     write(settings, run)
     assert (run / PAGE).read().decode() == before
-    check_page(request.getfixturevalue("browser"), tmp_path / PAGE)
+    check_page(browser, tmp_path / PAGE)
 
 
 def test_figures_of_the_page(run: Folder, config: Any) -> None:
@@ -133,14 +152,14 @@ def test_the_card_has_the_figures_and_no_text_of_a_task(run: Folder, config: Any
 
 def test_without_tasks_or_without_anything(run: Folder, tmp_path: Path, config: Any) -> None:
     settings = TrainConfig.model_validate(config())
-    (run / RESULTS).delete()
+    (tmp_path / RESULTS).unlink()
     write(settings, run)
     assert 'id="tasks"' not in (run / PAGE).read().decode()
     with pytest.raises(UserError, match="corpusmill evaluate"):
         write(settings, Folder(tmp_path / "empty"))
 
 
-def test_damage_is_named(run: Folder, config: Any) -> None:
+def test_damage_is_named(run: Folder, tmp_path: Path, config: Any) -> None:
     settings = TrainConfig.model_validate(config())
     file = run / ITEMS / "mmlu.jsonl"
     file.write(file.read().replace(b'"id":"mmlu-2"', b'"id":2', 1))
@@ -150,7 +169,7 @@ def test_damage_is_named(run: Folder, config: Any) -> None:
     with pytest.raises(UserError, match="step"):
         write(settings, run)
     (run / EVALUATION).write(b"{")
-    (run / RESULTS).delete()
+    (tmp_path / RESULTS).unlink()
     with pytest.raises(UserError, match=EVALUATION):
         write(settings, run)
 

@@ -1,0 +1,54 @@
+"""`corpusmill contamination`: figures of a finished evaluation, seen beside the corpus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from corpusmill.train.commands.options import Json, Run, print_json, print_table
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.evaluation import Estimate
+
+
+def contamination(
+    run: Run,
+    report: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPORT", help="output of `corpusmill decontaminate DOCUMENTS REPORT --against RUN/evaluation/items"
+            " --action report`"
+        ),
+    ],
+    json_: Json = False,
+) -> None:  # fmt: skip
+    """Each task on all items, and on those that the corpus does not hold."""
+    from corpusmill.common.storage import Folder
+    from corpusmill.train.evaluate.contamination import compare
+    from corpusmill.train.run_folder import open_run
+
+    found = compare(open_run(run)[1], Folder(report))
+    if json_:
+        print_json(found.model_dump(mode="json"))
+        return
+    rows = [["task", "searched", "in the corpus", "all items", "not in it", "in it less not in it"]]
+    for task in found.tasks:
+        rows.append(
+            [
+                task.task, f"{task.searched:,}", f"{task.found:,}", _figure(task.all), _figure(task.clean),
+                _figure(task.difference, sign="+"),
+            ]
+        )  # fmt: skip
+    print_table(rows, "Primary metric with intervals of 95 %")
+    for task in found.tasks:
+        for one in task.documents[:3]:
+            typer.echo(f"{task.task} {one.item}: {one.share:.0%} in {one.doc_id} of {one.source}")
+
+
+def _figure(estimate: Estimate | None, sign: str = "") -> str:
+    if estimate is None:
+        return "–"
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:{sign}.3f}"
+    return f"{estimate.value:{sign}.3f} ({estimate.low:{sign}.3f} to {estimate.high:{sign}.3f})"
