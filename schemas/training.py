@@ -47,6 +47,22 @@ class ValidationConfig(Strict):
     tokens: int = Field(default=16_384, ge=1, description="per source, at most")
 
 
+class EvaluationConfig(Strict):
+    """Tasks that are scored during the run, as `corpusmill evaluate --tasks` scores them afterwards."""
+
+    every: int | None = Field(default=1000, ge=1, description="steps; null: never")
+    tasks: list[str] = Field(default=[], description="names of shipped tasks, or YAML files")
+    data: dict[str, str | list[str]] = Field(default={}, description="files of a task's data, by its name")
+    folder: str | None = Field(default=None, description="where files of the tasks' names are looked for")
+    limit: int = Field(default=500, ge=20, description="items of a task, spread evenly over its data")
+    budget: float = Field(
+        default=0.02,
+        gt=0,
+        le=1,
+        description="share of the training's time; the first time, so many items are left out as exceed it",
+    )
+
+
 class LogConfig(Strict):
     """metrics.jsonl always; the rest if wanted."""
 
@@ -141,6 +157,7 @@ class TrainConfig(Strict):
     )
     checkpoint: CheckpointConfig = CheckpointConfig()
     validation: ValidationConfig = ValidationConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
     log: LogConfig = LogConfig()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int | None = Field(
@@ -216,7 +233,7 @@ class TrainConfig(Strict):
 # is still to come.)
 MAY_CHANGE = (
     "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
-    "checkpoint", "validation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
+    "checkpoint", "validation", "evaluation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
     "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "tf32", "guard", "watch",
     "stop_after", "may_change",
 )  # fmt: skip

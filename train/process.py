@@ -39,11 +39,12 @@ class Stop:
 class Garbage:
     """Python's garbage collection at set steps. By itself it runs in each process at another moment, and all wait for each.
 
-    After the first steps the objects that exist are left out of collections for good (`gc.freeze`).
+    After the first steps the objects that exist are left out of collections until the run ends (`gc.freeze`), unless the program
+    that trains has frozen some already: `gc.unfreeze` would take those with it.
     """
 
     def __init__(self, every: int | None) -> None:
-        self.every, self._steps, self._was = every, 0, gc.isenabled()
+        self.every, self._steps, self._was, self._froze = every, 0, gc.isenabled(), False
         if every is not None:
             gc.disable()
 
@@ -54,13 +55,16 @@ class Garbage:
         self._steps += 1
         if self._steps == FREEZE:
             gc.collect()
-            gc.freeze()
+            if not gc.get_freeze_count():
+                gc.freeze()
+                self._froze = True
         elif step % self.every == 0:
             gc.collect()
 
     def release(self) -> None:
         if self.every is None:
             return
-        gc.unfreeze()
+        if self._froze:
+            gc.unfreeze()
         if self._was:
             gc.enable()

@@ -21,6 +21,7 @@ from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
+from corpusmill.train.evaluate.during import Scores, TaskCurves
 from corpusmill.train.evaluate.splits import validation_losses
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
@@ -120,6 +121,7 @@ class Trainer:
         if replay is not None:
             self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
         self._lay_out()
+        self.tasks = TaskCurves(config, self.folder, world, self.shards) if config.evaluation.tasks else None
         model = build(config, self.shards.set.vocab_size, world)
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
@@ -157,7 +159,8 @@ class Trainer:
                 self.span.paused += profile.paused()
                 garbage.step(state.step)
                 validate = due(state.step, steps, config.validation.every)
-                row = validate or row
+                tasks = self.tasks is not None and due(state.step, steps, config.evaluation.every)
+                row = validate or tasks or row
                 save = signalled or due(state.step, steps, config.checkpoint.every)
                 verdict = self.guard.judge(metrics, state.step, now=bool(row or save))
                 if verdict.kind != "go_on":
@@ -165,7 +168,7 @@ class Trainer:
                     continue
                 self.console.step(state.step)
                 if row:
-                    self._row(metrics, batch, validate)
+                    self._row(metrics, batch, validate, tasks)
                 if save:
                     self._save()
                 if signalled and state.step < steps:
@@ -269,7 +272,7 @@ class Trainer:
         ):  # fmt: skip
             write_json(self.folder / name, value)
 
-    def _row(self, metrics: Metrics, batch: Batch, validate: bool) -> None:
+    def _row(self, metrics: Metrics, batch: Batch, validate: bool, tasks: bool) -> None:
         """Add a row (`corpusmill.train.log.metrics`) to metrics.jsonl."""
         state, span, world = self.state, self.span, self.world
         # This waits for the device, so that only finished work is timed.
@@ -277,6 +280,7 @@ class Trainer:
         seconds = span.seconds
         if validate:
             self._validate()
+        scores = self._score_tasks(seconds / max(state.step - span.step, 1)) if tasks else None
         with autocast(self.config, world.device):
             inside = None
             if metrics.param_norm is not None:
@@ -291,6 +295,8 @@ class Trainer:
             row["skipped"] = self.guard.skipped_since(rows[-1]["step"] if rows else 0)
             if validate:
                 row["validation"] = self.progress.validation
+            if scores:
+                row.update(scores.row())
             self.metrics_log.write(row)
             self.console.row(row)
             if self.config.guard.enabled and (collapsed := newest(rows, self.config.guard.collapse)):
@@ -317,6 +323,16 @@ class Trainer:
         self.progress.validation = losses
         self.console.validation(self.state.step, losses)
         self.span.paused += time.monotonic() - began
+
+    def _score_tasks(self, seconds_per_step: float) -> Scores:
+        assert self.tasks
+        began = time.monotonic()
+        scores, line = self.tasks.scores(self.state.model, seconds_per_step)
+        if line:
+            self.console.print(line)
+        self.console.print(f"step {self.state.step}/{self.config.schedule.steps}  tasks  {scores.line()}")
+        self.span.paused += time.monotonic() - began
+        return scores
 
     def _save(self) -> None:
         """Begin to publish a checkpoint."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,8 +25,16 @@ class Cycle:
         Cycle.alive -= 1
 
 
-def test_collected_at_its_steps_alone() -> None:
-    before = gc.get_freeze_count()
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    """As in a program of its own: what tests/conftest.py has frozen is not."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+def test_collected_at_its_steps_alone(unfrozen: None) -> None:
     garbage = Garbage(4)
     try:
         for step in range(1, 13):
@@ -35,12 +43,24 @@ def test_collected_at_its_steps_alone() -> None:
             garbage.step(step)
             # At the second step, and at each fourth.
             assert Cycle.alive == (0 if step in (2, 4, 8, 12) else 1000 * (step % 4 - 2 * (step == 3)))
-        assert gc.get_freeze_count() > before and not gc.isenabled()
+        assert gc.get_freeze_count() > 0 and not gc.isenabled()
     finally:
         garbage.release()
     assert gc.isenabled() and gc.get_freeze_count() == 0
     Garbage(None).step(4)
     assert gc.isenabled()
+
+
+def test_what_a_program_has_frozen_stays_so() -> None:
+    before = gc.get_freeze_count()
+    assert before  # by tests/conftest.py
+    garbage = Garbage(4)
+    for step in range(1, 5):
+        Cycle()
+        garbage.step(step)
+    assert Cycle.alive == 0
+    garbage.release()
+    assert gc.get_freeze_count() == before and gc.isenabled()
 
 
 def test_a_run_collects_at_its_steps(

@@ -127,6 +127,10 @@ SPECS = {
         Spec("Validation by source", ("validation/",), "nats a token", "", True),
         Spec("Other losses", ("z_loss", "balance_loss", "router_z_loss"), "nats a token", "weighted", True),
     ),
+    "Tasks": (
+        Spec("Above chance", ("core",), "0 is a guess, 1 is perfect", "mean of the tasks that have a chance level"),
+        Spec("Tasks", ("tasks/",), "", "evaluation.tasks"),
+    ),
     "Schedule": (
         Spec("Learning rate", ("lr",), "", "dashed: the schedule"),
         Spec("Loss scale", ("loss_scale",), "", "of fp16 gradients", True, "whole"),
