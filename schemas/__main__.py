@@ -41,6 +41,7 @@ def models() -> dict[str, type[BaseModel]]:
     )
     from corpusmill.schemas.split import Similarity, SplitSummary
     from corpusmill.schemas.tables import SignalSpec
+    from corpusmill.schemas.tasks import Task, TaskData
     from corpusmill.schemas.tokenizer import TokenizerStats
     from corpusmill.schemas.training import RunData, TrainConfig
 
@@ -49,6 +50,8 @@ def models() -> dict[str, type[BaseModel]]:
         TrainConfig,
         RunData,
         EvaluationResults,
+        Task,
+        TaskData,
         Item,
         SearchConfig,
         StageManifest,
