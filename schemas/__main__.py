@@ -41,6 +41,7 @@ def models() -> dict[str, type[BaseModel]]:
     )
     from corpusmill.schemas.split import Similarity, SplitSummary
     from corpusmill.schemas.tables import SignalSpec
+    from corpusmill.schemas.tasks import Task, TaskData
     from corpusmill.schemas.tokenizer import TokenizerStats
     from corpusmill.schemas.training import RunData, TrainConfig
 
@@ -50,6 +51,8 @@ def models() -> dict[str, type[BaseModel]]:
         RunData,
         ContaminationResults,
         EvaluationResults,
+        Task,
+        TaskData,
         Item,
         SearchConfig,
         StageManifest,

@@ -37,6 +37,7 @@ class Item(Strict):
     greedy: list[bool] = Field(default=[], description="of each choice: whether greedy decoding gives it")
     unconditional: list[float] = Field(default=[], description="of each choice without the prompt, nats")
     gold: int | None = Field(default=None, description="place of the right choice")
+    golds: list[int] = Field(default=[], description="places of all right choices, if there are several")
     references: list[str] = Field(default=[], description="right texts, for generated ones")
     generated: str | None = Field(default=None, description="text that the model generated")
     metrics: dict[str, float] = Field(

@@ -11,6 +11,7 @@ from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.results import contamination
+from corpusmill.train.commands.tasks import task_data, tasks
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
 
@@ -19,6 +20,9 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (train, f"{TRAIN} --set output=runs/mine"),
     (evaluate, f"{TRAIN} --json"),
     (contamination, "runs/quickstart/train out/items"),
+    (evaluate, f"{TRAIN} --tasks blimp --data blimp=blimp.jsonl.gz --limit 500"),
+    (tasks, "hellaswag"),
+    (task_data, "hellaswag --out task-data"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (export, f"{TRAIN} model/"),
     (plan, TRAIN),

@@ -41,6 +41,24 @@ def train(
 
 def evaluate(
     run: Run,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(help="tasks to score instead: names (corpusmill tasks) or files, separated by commas"),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TASK=FILE|FOLDER",
+            help="of --tasks: rows of a task (TASK.fewshot=FILE: its examples), or the folder of task-data",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="of --tasks: items of each at most, spread evenly [all]")
+    ] = None,
+    num_fewshot: Annotated[
+        int | None, typer.Option(min=0, help="of --tasks: examples in each prompt [the task's]")
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, help="of --tasks: rows that are computed together")] = 16,
     ngram_tokens: Annotated[
         int | None,
         typer.Option(
@@ -50,11 +68,28 @@ def evaluate(
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """Loss and bits per byte by source, beside n-gram models."""
+    """Loss and bits per byte by source, beside n-gram models; or figures of tasks (--tasks), beside chance."""
+    from corpusmill.train.run_folder import open_run
+
+    if tasks:
+        from corpusmill.train.commands.tasks import data_of, names_of, print_results
+        from corpusmill.train.evaluate.tasks.run import evaluate_tasks
+
+        given, folders = data_of(data or [])
+        results, scored = evaluate_tasks(
+            *open_run(run, set_), names_of(tasks), given=given, folders=folders, limit=limit, fewshot=num_fewshot,
+            rows=batch,
+        )  # fmt: skip
+        if json_:
+            print_json(results.model_dump(mode="json"))
+        else:
+            print_results(results, scored)
+        return
+    if data or limit or num_fewshot is not None:
+        raise UserError("--data, --limit, --num-fewshot: are of tasks; name them with --tasks")
     from corpusmill.train.commands.evaluation import bits_table, ngram_notes, table
     from corpusmill.train.evaluate.baselines import NGRAM_TOKENS
     from corpusmill.train.evaluate.splits import evaluate as work
-    from corpusmill.train.run_folder import open_run
 
     result = work(*open_run(run, set_), NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
     if json_:

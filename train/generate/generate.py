@@ -82,8 +82,10 @@ def generate(
             yield piece.text
 
 
-def pieces(opened: Opened, prompts: Iterable[str], sampling: Sampling, rows: int = 16) -> Iterator[Piece]:
-    """Pieces of the texts that continue many prompts, as they come, `rows` at a time."""
+def pieces(
+    opened: Opened, prompts: Iterable[str | list[int]], sampling: Sampling, rows: int = 16
+) -> Iterator[Piece]:
+    """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is."""
     engine = Engine(opened.runner, rows, draft=opened.draft)
     texts: dict[Request, Text] = {}
     left = enumerate(prompts)
@@ -92,7 +94,8 @@ def pieces(opened: Opened, prompts: Iterable[str], sampling: Sampling, rows: int
             number, prompt = next(left, (0, None))
             if prompt is None:
                 break
-            request = Request(opened.prompt(prompt), sampling, number)
+            tokens = opened.prompt(prompt) if isinstance(prompt, str) else prompt
+            request = Request(tokens, sampling, number)
             texts[request] = Text(opened.tokenizer, sampling.stop, request.prompt)
             engine.submit(request)
         if not engine.busy:

@@ -1,0 +1,149 @@
+"""Metrics of one item: of choices by their log-probabilities, of a generated text by comparison with right ones."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from corpusmill.schemas.tasks import Filter, Metric, Step, Task
+
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+DIGITS = str.maketrans("", "", string.digits)
+
+
+class Choices(NamedTuple):
+    """Choices of an item as they were scored. `sums`: log-probabilities in nats; `unconditional`: those without a context, if
+    they were asked for; `golds`: numbers of the right ones."""
+
+    texts: Sequence[str]
+    sums: Sequence[float]
+    greedy: Sequence[bool]
+    golds: Sequence[int]
+    unconditional: Sequence[float] = ()
+
+
+def choice_metrics(task: Task, found: Choices) -> dict[str, float]:
+    """By name; of a task with `perplexity` the item has its `loglikelihood`, whose mean that is computed from."""
+    if task.output_type == "loglikelihood":
+        own = {"acc": float(found.greedy[0]), "loglikelihood": found.sums[0], **per_byte(found)}
+        return {name: own[name] for name in (item_name(one.metric) for one in task.metrics)}
+    return {one.metric: CHOICE_METRICS[one.metric](found) for one in task.metrics}
+
+
+def item_name(metric: str) -> str:
+    """What the items of a task have for a figure."""
+    return "loglikelihood" if metric == "perplexity" else metric
+
+
+def lengths(found: Choices, size: Callable[[str], int]) -> npt.NDArray[np.float64]:
+    return np.array([float(max(size(text), 1)) for text in found.texts])
+
+
+def right(found: Choices, scores: npt.ArrayLike) -> float:
+    """1 if the highest score is that of a right choice; of equal ones the first counts."""
+    return float(int(np.argmax(scores)) in found.golds)
+
+
+def shares(sums: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Probabilities of the choices among themselves."""
+    x = np.exp(np.asarray(sums) - np.max(sums))
+    return np.asarray(x / x.sum())
+
+
+def brier(found: Choices) -> float:
+    right = np.zeros(len(found.sums))
+    right[found.golds[0]] = 1.0
+    return float(((shares(found.sums) - right) ** 2).sum())
+
+
+def per_byte(found: Choices) -> dict[str, float]:
+    gold = found.golds[0]
+    return {"gold_logprob_per_byte": found.sums[gold] / max(len(found.texts[gold].encode()), 1)}
+
+
+CHOICE_METRICS: dict[str, Callable[[Choices], float]] = {
+    "acc": lambda c: right(c, c.sums),
+    "acc_norm": lambda c: right(c, np.asarray(c.sums) / lengths(c, len)),
+    "acc_bytes": lambda c: right(c, np.asarray(c.sums) / lengths(c, lambda text: len(text.encode()))),
+    "acc_mutual_info": lambda c: right(c, np.asarray(c.sums) - np.asarray(c.unconditional)),
+    "exact_match": lambda c: float(any(c.greedy[gold] for gold in c.golds)),
+    "brier_score": brier,
+    "likelihood_diff": lambda c: abs(c.sums[0] - c.sums[1]),
+    "pct_stereotype": lambda c: float(c.sums[0] > c.sums[1]),
+    "gold_logprob_per_byte": lambda c: per_byte(c)["gold_logprob_per_byte"],
+}
+
+
+def text_metrics(task: Task, generated: str, references: Sequence[str]) -> dict[str, float]:
+    """By name; with several filters by metric and filter, as `exact_match,strict-match`."""
+    found: dict[str, float] = {}
+    for filter in task.filter_list or [Filter(name="none", filter=[])]:
+        text = filtered(generated, filter.filter)
+        behind = f",{filter.name}" if len(task.filter_list) > 1 else ""
+        for one in task.metrics:
+            found[one.metric + behind] = compared(one, text, references)
+    return found
+
+
+def compared(metric: Metric, text: str, references: Sequence[str]) -> float:
+    if metric.metric == "exact_match":
+        wanted = {comparable(metric, reference) for reference in references}
+        return float(comparable(metric, text) in wanted)
+    if metric.metric == "squad_exact":
+        return float(any(answer_words(text) == answer_words(one) for one in references))
+    return max(f1(answer_words(text), answer_words(one)) for one in references)
+
+
+def filtered(text: str, steps: Sequence[Step]) -> str:
+    """The text after the steps of a filter."""
+    for step in steps:
+        if step.function == "remove_whitespace":
+            text = text.strip()
+        elif step.function == "lowercase":
+            text = text.lower()
+        elif step.function == "regex":
+            text = matched(text, step)
+    return text
+
+
+def matched(text: str, step: Step) -> str:
+    """The match that a step selects: of a pattern with groups the first of them that is not empty."""
+    found = re.findall(step.regex_pattern, text)
+    if not -len(found) <= step.group_select < len(found):
+        return step.fallback
+    chosen = found[step.group_select]
+    if isinstance(chosen, tuple):
+        chosen = next((group for group in chosen if group), step.fallback)
+    return str(chosen).strip()
+
+
+def comparable(metric: Metric, text: str) -> str:
+    """A text as `exact_match` compares it, without white space around it."""
+    for pattern in metric.regexes_to_ignore:
+        text = re.sub(pattern, "", text)
+    if metric.ignore_case:
+        text = text.lower()
+    if metric.ignore_punctuation:
+        text = text.translate(PUNCTUATION)
+    if metric.ignore_numbers:
+        text = text.translate(DIGITS)
+    return text.strip()
+
+
+def answer_words(text: str) -> list[str]:
+    """The words of an answer as SQuAD's script compares them: in lower case, without punctuation and articles."""
+    return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(PUNCTUATION)).split()
+
+
+def f1(found: Sequence[str], wanted: Sequence[str]) -> float:
+    """Of two bags of words; of two empty ones 1."""
+    if not found or not wanted:
+        return float(list(found) == list(wanted))
+    common = sum((Counter(found) & Counter(wanted)).values())
+    return 2.0 * common / (len(found) + len(wanted))

@@ -1,0 +1,167 @@
+"""Questions scored by a model: items, with log-probabilities of choices or with generated texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from corpusmill.schemas.evaluation import Item
+from corpusmill.schemas.generation import Sampling
+from corpusmill.schemas.tasks import Generation, Task
+from corpusmill.train.evaluate.rows import Query
+from corpusmill.train.evaluate.scorer import Answer
+from corpusmill.train.evaluate.tasks.encode import Encoder
+from corpusmill.train.evaluate.tasks.metrics import Choices, choice_metrics, text_metrics
+from corpusmill.train.evaluate.tasks.render import Question
+from corpusmill.train.generate.generate import Opened, pieces
+
+QUERIES = 4096  # that are scored in one call
+
+TOO_LONG = "a choice has more tokens than the model has positions"
+NO_TOKEN = "a choice has no token of its own"
+Answers = Callable[[Sequence[Query]], list[Answer]]
+
+
+class Scored(NamedTuple):
+    """Items, why other questions were not scored, and what a reader must know."""
+
+    items: list[Item]
+    skipped: Counter[str]
+    notes: list[str]
+
+
+class Asked(NamedTuple):
+    """A question with its choices as token ids, and those of its choices alone, if they are needed."""
+
+    question: Question
+    queries: list[Query]
+    alone: list[Query]
+
+
+def score_choices(
+    task: Task, questions: Sequence[Question], encoder: Encoder, answers: Answers, longest: int
+) -> Scored:
+    """Items of a task whose choices are compared, or whose one continuation is scored. `longest`: positions of the model."""
+    items, skipped, cut = list[Item](), Counter[str](), 0
+    for part in parts(asked(task, questions, encoder)):
+        fit = []
+        for one in part:
+            reason = unfit([*one.queries, *one.alone], longest)
+            if reason:
+                skipped[reason] += 1
+            else:
+                fit.append(one)
+        if not fit:
+            continue
+        found = iter(answers([query for one in fit for query in (*one.queries, *one.alone)]))
+        for one in fit:
+            cut += any(len(q.context) + len(q.continuation) - 1 > longest for q in one.queries)
+            given = [next(found) for _ in one.queries]
+            items.append(choice_item(task, one.question, given, [next(found).sum for _ in one.alone]))
+    return Scored(items, skipped, shortened(cut, len(items)))
+
+
+def asked(task: Task, questions: Sequence[Question], encoder: Encoder) -> Iterator[Asked]:
+    """The questions as token ids."""
+    alone = task.wants("acc_mutual_info")
+    for start in range(0, len(questions), QUERIES):
+        some = questions[start : start + QUERIES]
+        pairs = [
+            pair for one in some for pair in zip(one.contexts, one.continuations, strict=True)
+        ]  # fmt: skip
+        queries = iter(encoder.queries(pairs))
+        without = iter(
+            encoder.queries([("", text) for one in some for text in one.continuations] if alone else [])
+        )
+        for one in some:
+            own = [next(queries) for _ in one.continuations]
+            yield Asked(one, own, [next(without) for _ in own] if alone else [])
+
+
+def parts(found: Iterator[Asked]) -> Iterator[list[Asked]]:
+    """Questions that have some `QUERIES` queries together."""
+    part, count = list[Asked](), 0
+    for one in found:
+        part.append(one)
+        count += len(one.queries) + len(one.alone)
+        if count >= QUERIES:
+            yield part
+            part, count = [], 0
+    if part:
+        yield part
+
+
+def unfit(queries: Sequence[Query], longest: int) -> str | None:
+    """Why a model cannot score these."""
+    if any(not query.continuation for query in queries):
+        return NO_TOKEN
+    if any(len(query.continuation) > longest for query in queries):
+        return TOO_LONG
+    return None
+
+
+def choice_item(task: Task, question: Question, answers: list[Answer], unconditional: list[float]) -> Item:
+    sums, greedy = [answer.sum for answer in answers], [answer.greedy for answer in answers]
+    choices = question.texts
+    if task.output_type == "schema":
+        start = len(question.prompt)
+        together = zip(question.contexts, question.continuations, strict=True)
+        choices = [context[start:] + rest for context, rest in together]
+    return Item(
+        id=question.id, cluster=question.cluster, slices=question.slices, prompt=question.prompt, choices=choices,
+        logprobs=sums, tokens=[len(answer.tokens) for answer in answers], greedy=greedy, unconditional=unconditional,
+        gold=question.golds[0], golds=question.golds if len(question.golds) > 1 else [], fields=question.fields,
+        metrics=choice_metrics(task, Choices(question.texts, sums, greedy, question.golds, unconditional)),
+    )  # fmt: skip
+
+
+def score_texts(
+    task: Task, questions: Sequence[Question], encoder: Encoder, opened: Opened, rows: int = 16
+) -> Scored:
+    """Items of a task for which texts are generated, `rows` at a time."""
+    wanted = task.generation_kwargs
+    until = wanted.until if wanted.until is not None else [task.fewshot_delimiter]
+    longest = opened.runner.context
+    tokens = min(wanted.max_gen_toks, longest // 2)
+    ids = encoder.ids(one.prompt for one in questions)
+    prompts = [ids[one.prompt] or [encoder.eos_id] for one in questions]
+    kept = [prompt[-(longest - tokens) :] for prompt in prompts]
+    cut = sum(len(prompt) > len(part) for prompt, part in zip(prompts, kept, strict=True))
+    texts = continued(opened, kept, sampling(wanted, until, tokens), rows)
+    items = [
+        Item(
+            id=one.id, cluster=one.cluster, slices=one.slices, prompt=one.prompt, references=one.references,
+            generated=text, metrics=text_metrics(task, text, one.references), fields=one.fields,
+        )
+        for one, text in zip(questions, texts, strict=True)
+    ]  # fmt: skip
+    notes = shortened(cut, len(items))
+    if tokens < wanted.max_gen_toks:
+        notes.append(
+            f"{tokens} tokens are generated at most, half of the model's context, not {wanted.max_gen_toks}"
+        )
+    return Scored(items, Counter(), notes)
+
+
+def shortened(cut: int, of: int) -> list[str]:
+    """The note on prompts that the model's context does not hold."""
+    return (
+        [f"{cut} of {of} prompts are longer than the model's context and lost their beginning"] if cut else []
+    )
+
+
+def sampling(wanted: Generation, until: Sequence[str], tokens: int) -> Sampling:
+    """How texts are generated that end before one of `until`."""
+    return Sampling(
+        max_tokens=tokens, stop=list(until), temperature=0.0 if wanted.do_sample is False else wanted.temperature,
+        top_k=wanted.top_k, top_p=wanted.top_p,
+    )  # fmt: skip
+
+
+def continued(opened: Opened, prompts: Sequence[list[int]], sampling: Sampling, rows: int) -> list[str]:
+    """The texts that continue prompts of token ids, in their order."""
+    found = [""] * len(prompts)
+    for piece in pieces(opened, prompts, sampling, rows):
+        found[piece.request.number] += piece.text
+    return found
