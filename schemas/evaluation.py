@@ -59,7 +59,7 @@ class Estimate(Strict):
     high: float | None
     n: int = Field(description="items")
     clusters: int = Field(description="independent groups of them")
-    method: str = Field(description="of the interval: clt, clustered, wilson or bootstrap")
+    method: str = Field(description="of the interval: clt, clustered, wilson, agresti-min, seeds or bootstrap")
 
 
 class TaskResult(Strict):

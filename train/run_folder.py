@@ -103,3 +103,13 @@ def dumped(config: TrainConfig) -> dict[str, Any]:
 
 def write_json(file: Folder, value: Any) -> None:
     file.write(json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+def read_json(file: Folder) -> dict[str, Any]:
+    """The object that a file holds; empty if there is no such file. Raises `UserError` if it is damaged."""
+    try:
+        return dict(json.loads(file.read()))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError):
+        raise UserError(f"{file}: is damaged; delete it and run the command again") from None

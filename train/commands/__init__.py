@@ -18,9 +18,8 @@ from corpusmill.train.commands.tune import lr_find, search
 TRAIN, SEARCH = "configs/train/quickstart.yaml", "configs/search/quickstart.yaml"
 COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments of each one's example
     (train, f"{TRAIN} --set output=runs/mine"),
-    (evaluate, f"{TRAIN} --json"),
-    (contamination, "runs/quickstart/train out/items"),
     (evaluate, f"{TRAIN} --tasks blimp --data blimp=blimp.jsonl.gz --limit 500"),
+    (contamination, "runs/quickstart/train out/items"),
     (tasks, "hellaswag"),
     (task_data, "hellaswag --out task-data"),
     (generate, f"{TRAIN} --prompt 'The history of'"),

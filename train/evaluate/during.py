@@ -102,7 +102,9 @@ class TaskCurves:
         if self.world.first:
             names = [one.task.task for one in self.prepared]
             write_json(self.run / ITEMS_FILE, dict(zip(names, counts, strict=True)))
-        share = sum(c * s for c, s in zip(counts, each, strict=True)) / ((given.every or 1) * seconds_per_step)
+        share = sum(c * s for c, s in zip(counts, each, strict=True)) / (
+            (given.every or 1) * seconds_per_step
+        )
         asked = [min(given.limit, len(one.questions)) for one in self.prepared]
         if counts == asked:
             return counts, ""

@@ -1,28 +1,253 @@
-"""Means of items with their uncertainty (Miller 2024, arXiv 2411.00640)."""
+"""Figures with their uncertainty: means and proportions of items, paired differences of two models, metrics of a whole list by the
+bootstrap, runs that differ in the seed, and several comparisons at once. docs/statistics.md has the formulas.
+
+Items of one cluster (questions about one passage) are not independent: the clusters are the units of every formula.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from corpusmill.schemas.evaluation import Estimate
 
-Z = 1.959963984540054  # standard errors of a 95 % interval
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+LEVEL = 0.95
+FEW = 300  # items (clusters): a proportion of fewer has another interval than a mean
+RARE = 30  # so does one whose rarer outcome occurs less often than this
+CELLS = 1 << 22  # counts of a bootstrap that exist at once
+Z = float(ndtri((1 + LEVEL) / 2))
+
+
+class Difference(NamedTuple):
+    """Of two models on the same items. `p`: two-sided, of no difference; None where there is no standard error."""
+
+    estimate: Estimate
+    p: float | None
 
 
 def estimate(values: Sequence[float], clusters: Sequence[str] | None = None) -> Estimate:
-    """The mean of at least one value; values of one cluster are not independent. A single value or cluster has no interval."""
-    x = np.asarray(values, dtype=np.float64)
-    names = list(range(len(x))) if clusters is None else list(clusters)
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    mean, groups = float(x.mean()), len(numbers)
-    method = "clustered" if groups < len(x) else "clt"
-    if groups < 2:
-        return Estimate(value=mean, se=None, low=None, high=None, n=len(x), clusters=groups, method=method)
-    sums = np.bincount([numbers[name] for name in names], x - mean)
-    se = math.sqrt(float((sums**2).sum()) * groups / (groups - 1)) / len(x)
-    return Estimate(
-        value=mean, se=se, low=mean - Z * se, high=mean + Z * se, n=len(x), clusters=groups, method=method
+    """The mean of `values`, one an item, with its 95 % interval. `clusters`: a name for each item; None: all independent.
+
+    Means have the central limit theorem's standard error, of clusters where items share them (Miller 2024), and Student's t with
+    one degree of freedom fewer than clusters. Proportions (all values 0 or 1) of few items, or with an outcome that is rare, have Wilson's
+    interval. A single item has neither error nor, unless it is a proportion, interval. Raises `ValueError` without values.
+    """
+    x, groups = _checked(values, clusters)
+    n, count = len(x), int(groups.max()) + 1
+    mean, se = float(x.mean()), _standard_error(x, groups)
+    low: float | None = None
+    high: float | None = None
+    method = "clustered" if count < n else "clt"
+    if _binary(x) and (count < FEW or min(x.sum(), n - x.sum()) < RARE):
+        low, high = wilson(mean, _independent(mean, se, n, count))
+        method = "wilson"
+    elif se is not None:
+        half = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * se
+        low, high = mean - half, mean + half
+    return Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method=method)
+
+
+def difference(a: Sequence[float], b: Sequence[float], clusters: Sequence[str] | None = None) -> Estimate:
+    """The mean of `a` minus that of `b`, paired item by item: `compared` without its p."""
+    return compared(a, b, clusters).estimate
+
+
+def compared(a: Sequence[float], b: Sequence[float], clusters: Sequence[str] | None = None) -> Difference:
+    """The mean of a - b over the same items, with its 95 % interval and p. Models that agree on every item differ by 0, [0, 0].
+
+    Standard error and interval of a mean. Independent proportions of few items, or that differ in few of them, have the interval of
+    Agresti and Min (2005), which adds half an item to each of the four outcomes. Raises `ValueError` for lists of unequal length.
+    """
+    x, groups = _checked(a, clusters)
+    y, _ = _checked(b, clusters)
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} items on one side, {len(y)} on the other")
+    d, n, count = x - y, len(x), int(groups.max()) + 1
+    mean, se = float(d.mean()), _standard_error(d, groups)
+    method = "clustered" if count < n else "clt"
+    if not d.any():
+        found = Estimate(value=0.0, se=0.0, low=0.0, high=0.0, n=n, clusters=count, method=method)
+        return Difference(found, 1.0)
+    apart = int((d != 0).sum())
+    if count == n and _binary(x) and _binary(y) and (n < FEW or apart < RARE):
+        centre = float(d.sum()) / (n + 2)
+        error = math.sqrt(apart + 1 - float(d.sum()) ** 2 / (n + 2)) / (n + 2)
+        ends = max(-1.0, centre - Z * error), min(1.0, centre + Z * error)
+        p = 2 * float(ndtr(-abs(centre) / error))
+        found = Estimate(
+            value=mean, se=se, low=ends[0], high=ends[1], n=n, clusters=count, method="agresti-min"
+        )
+        return Difference(found, p)
+    return _student(mean, se, count - 1, n, count, method)
+
+
+def seeds(
+    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], clusters: Sequence[str] | None = None
+) -> Difference:
+    """The mean of runs `a` minus that of runs `b` on the same items: values [runs, items] of each side, whose runs differ in nothing
+    but their seed. The interval is for other seeds and other items; with one run a side it is that of `compared`.
+
+    Two levels, runs and items, both random, and the runs' variance the same on both sides: with I the squared standard error of the
+    items' differences, S the variance of the runs' means, N the part of S that the items cause, and c = 1 / runs a + 1 / runs b,
+
+        se^2 = max(I, max(I - c N, 0) + c S)
+
+    and Student's t with the degrees of freedom of Satterthwaite (1946). Raises `ValueError` for runs of unequal length.
+    """
+    if len(a) == len(b) == 1:
+        return compared(a[0], b[0], clusters)
+    sides = [np.array([_checked(run, clusters)[0] for run in side], dtype=np.float64) for side in (a, b)]
+    x, y = sides
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"{x.shape[1]} items on one side, {y.shape[1]} on the other")
+    _, groups = _checked(x[0], clusters)
+    n, count = x.shape[1], int(groups.max()) + 1
+    d = x.mean(0) - y.mean(0)
+    mean, error = float(d.mean()), _standard_error(d, groups)
+    method = "seeds"
+    if error is None:
+        return _student(mean, None, 1, n, count, method)
+    items, free = error**2, len(x) + len(y) - 2
+    spread = sum(float(((side.mean(1) - side.mean()) ** 2).sum()) for side in sides) / free
+    noise = (
+        sum((_standard_error(run, groups) or 0.0) ** 2 for side in sides for run in side - side.mean(0))
+        / free
     )
+    c = 1 / len(x) + 1 / len(y)
+    rest, between = max(items - c * noise, 0.0), c * spread
+    if rest + between > items:
+        variance = rest + between
+        degrees = variance**2 / (rest**2 / (count - 1) + between**2 / free)
+    else:
+        variance, degrees = items, float(count - 1)
+    return _student(mean, math.sqrt(variance), degrees, n, count, method)
+
+
+def bootstrap(
+    metric: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
+    rows: npt.ArrayLike,
+    clusters: Sequence[str] | None = None,
+    draws: int = 1000,
+    seed: int = 0,
+) -> Estimate:
+    """A metric that is a function of sums over the items, such as corpus BLEU, F1 or a correlation, with a percentile interval.
+
+    `rows` [items, k]: what is summed; `metric`: sums [draws, k] -> values [draws]. Clusters are drawn with replacement, as many as
+    there are. Draws depend on `seed` alone. For a paired difference, `rows` has the columns of both models.
+    """
+    table = np.asarray(rows, dtype=np.float64)
+    groups = _groups(len(table), clusters)
+    count = int(groups.max()) + 1
+    sums = np.zeros((count, table.shape[1]))
+    np.add.at(sums, groups, table)
+    rng, found = np.random.default_rng(seed), []
+    step = max(1, CELLS // count)
+    for first in range(0, draws, step):
+        taken = rng.multinomial(count, np.full(count, 1 / count), min(step, draws - first))
+        found.append(metric(taken @ sums))
+    values = np.concatenate(found)
+    low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return Estimate(
+        value=float(metric(table.sum(0)[None])[0]), se=float(values.std(ddof=1)) if draws > 1 else None,
+        low=float(low), high=float(high), n=len(table), clusters=count, method="bootstrap",
+    )  # fmt: skip
+
+
+def items_needed(difference: float, deviation: float, power: float = 0.8) -> int:
+    """Independent items at which a difference is found (p < 0.05) with probability `power`. `deviation`: standard deviation of what
+    is averaged: of the items' differences, if two models are paired."""
+    if difference == 0:
+        raise ValueError("no number of items shows a difference of 0")
+    return math.ceil(((Z + float(ndtri(power))) * deviation / difference) ** 2)
+
+
+def detectable(se: float, power: float = 0.8) -> float:
+    """The smallest difference that is found (p < 0.05) with probability `power`, if its standard error is `se`."""
+    return (Z + float(ndtri(power))) * se
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Adjusted p values (Holm 1979), in the order given: one below 0.05 is beyond noise, and the chance that any is so without a
+    difference is at most 0.05."""
+    order = np.argsort(np.asarray(ps, dtype=np.float64), kind="stable")
+    adjusted = [0.0] * len(ps)
+    highest = 0.0
+    for rank, place in enumerate(order.tolist()):
+        highest = max(highest, min(1.0, (len(ps) - rank) * ps[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def centred(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Mean over tasks of (accuracy - chance) / (1 - chance), of pairs of both: 0 is a guess, 1 is perfect, as in CORE (DCLM,
+    arXiv 2406.11794). None without pairs."""
+    values = [(accuracy - chance) / (1 - chance) for accuracy, chance in pairs]
+    return sum(values) / len(values) if values else None
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """Wilson's (1927) 95 % interval of a proportion of `n` independent items."""
+    centre = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z / (1 + Z**2 / n) * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _independent(share: float, se: float | None, n: int, count: int) -> float:
+    """As many independent items as tell as much of a proportion as these (Korn and Graubard 1998)."""
+    if count == n:
+        return n
+    if not se or share in (0.0, 1.0):
+        return count
+    student = float(stdtrit(count - 1, (1 + LEVEL) / 2))
+    return min(float(n), share * (1 - share) / se**2 * (Z / student) ** 2)
+
+
+def _student(mean: float, se: float | None, degrees: float, n: int, count: int, method: str) -> Difference:
+    """A mean with Student's interval and p."""
+    if se is None:
+        found = Estimate(value=mean, se=None, low=None, high=None, n=n, clusters=count, method=method)
+        return Difference(found, None)
+    half = float(stdtrit(degrees, (1 + LEVEL) / 2)) * se
+    p = 2 * float(stdtr(degrees, -abs(mean) / se)) if se else float(mean == 0)
+    found = Estimate(value=mean, se=se, low=mean - half, high=mean + half, n=n, clusters=count, method=method)
+    return Difference(found, p)
+
+
+def _standard_error(x: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]) -> float | None:
+    """Of the mean: sqrt(G / (G - 1) x sum over clusters of (sum of deviations)^2) / n; for clusters of one item each it is the
+    deviation with Bessel's correction / sqrt(n). None for a single cluster."""
+    count = int(groups.max()) + 1
+    if count < 2:
+        return None
+    sums = np.bincount(groups, x - x.mean(), minlength=count)
+    return math.sqrt(count / (count - 1) * float(sums @ sums)) / len(x)
+
+
+def _checked(
+    values: npt.ArrayLike, clusters: Sequence[str] | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    x = np.asarray(values, dtype=np.float64)
+    if not len(x):
+        raise ValueError("no items")
+    return x, _groups(len(x), clusters)
+
+
+def _groups(n: int, clusters: Sequence[str] | None) -> npt.NDArray[np.int64]:
+    """The number of each item's cluster."""
+    if clusters is None:
+        return np.arange(n)
+    if len(clusters) != n:
+        raise ValueError(f"{n} items, {len(clusters)} clusters")
+    numbers: dict[str, int] = {}
+    return np.array([numbers.setdefault(name, len(numbers)) for name in clusters], dtype=np.int64)
+
+
+def _binary(x: npt.NDArray[np.float64]) -> bool:
+    return bool(((x == 0) | (x == 1)).all())

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
-
-from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
@@ -24,7 +21,8 @@ from corpusmill.schemas.evaluation import (
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.failures import primary, weak, words
 from corpusmill.train.evaluate.splits import EVALUATION
-from corpusmill.train.run_folder import PLAN, RESULT
+from corpusmill.train.evaluate.statistics import centred
+from corpusmill.train.run_folder import PLAN, RESULT, read_json
 
 Facts = dict[str, Any]
 OF_TRAINING = ("parameters", "tokens", "seconds", "tokens_per_second")  # known when a run is done
@@ -35,7 +33,7 @@ SLICE_VALUES = 40  # of one kind, in the table of a task
 def gather(config: TrainConfig, run: Folder) -> Facts:
     """Raises `UserError` if the run has not been evaluated, or its results are damaged."""
     results = read_results(run)
-    splits = _json(run / EVALUATION)
+    splits = read_json(run / EVALUATION)
     if results is None and not splits:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
     tasks = [
@@ -48,9 +46,9 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
         "splits": splits,
         "tasks": tasks,
         "contamination": _contamination(run, results),
-        "core": centred([task["result"] for task in tasks]),
-        "result": dict.fromkeys(OF_TRAINING) | _json(run / RESULT),
-        "plan": {"sources": {}} | _json(run / PLAN),
+        "core": core([task["result"] for task in tasks]),
+        "result": dict.fromkeys(OF_TRAINING) | read_json(run / RESULT),
+        "plan": {"sources": {}} | read_json(run / PLAN),
         "config": config.model_dump(mode="json"),
     }
 
@@ -58,30 +56,21 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
 def read_results(run: Folder) -> EvaluationResults | None:
     """The results on tasks, if there are any. Raises `UserError` if the file is damaged."""
     try:
-        return EvaluationResults.model_validate_json((run / RESULTS).read())
+        return EvaluationResults.from_json((run / RESULTS).read(), run / RESULTS, UserError)
     except FileNotFoundError:
         return None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(
-            f"{run / RESULTS}: {where}: {first['msg']}; delete it and run `corpusmill evaluate` with --tasks again"
-        ) from None
 
 
 def read_items(run: Folder, task: str) -> Iterator[Item]:
     """The items of a task. Raises `UserError` naming the line that is damaged."""
     file = run / ITEMS / f"{task}.jsonl"
     for number, line in enumerate(file.read().splitlines(), 1):
-        try:
-            yield Item.model_validate_json(line)
-        except ValidationError as error:
-            raise UserError(f"{file}: line {number} is damaged: {error.errors()[0]['msg']}") from None
+        yield Item.from_json(line, f"{file}:{number}", UserError)
 
 
 def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
     """What `corpusmill contamination` found for these weights."""
-    found = _json(run / CONTAMINATION)
+    found = read_json(run / CONTAMINATION)
     return found if results is not None and found.get("weights_hash") == results.weights_hash else {}
 
 
@@ -110,23 +99,23 @@ def verdict(estimate: Estimate | None, chance: float | None) -> str:
     return "below chance" if estimate.high < chance else "at chance"
 
 
-def centred(tasks: Sequence[Facts]) -> Facts | None:
-    """Mean over tasks of (accuracy - chance) / (1 - chance), as CORE (DCLM, arXiv 2406.11794), with the standard error that follows
-    from the tasks' own; None without a task that has a chance level."""
-    parts = []
+def core(tasks: Sequence[Facts]) -> Facts | None:
+    """The mean above chance of the tasks that have a chance level, with the standard error that follows from theirs; None without
+    such a task."""
+    parts, errors = list[tuple[float, float]](), list[float | None]()
     for task in tasks:
         found, chance = task["metrics"].get("acc"), task["chance"]
         if found and chance is not None and chance < 1:
-            se = None if found["se"] is None else found["se"] / (1 - chance)
-            parts.append(((found["value"] - chance) / (1 - chance), se))
-    if not parts:
-        return None
-    errors = [se for _, se in parts if se is not None]
-    return {
-        "value": sum(value for value, _ in parts) / len(parts),
-        "se": math.sqrt(sum(se * se for se in errors)) / len(parts) if len(errors) == len(parts) else None,
-        "tasks": len(parts),
-    }
+            parts.append((found["value"], chance))
+            errors.append(None if found["se"] is None else found["se"] / (1 - chance))
+    known = [error for error in errors if error is not None]
+    se = (
+        math.sqrt(sum(error**2 for error in known)) / len(known)
+        if len(known) == len(parts) and parts
+        else None
+    )
+    value = centred(parts)
+    return None if value is None else {"value": value, "se": se, "tasks": len(parts)}
 
 
 def _samples(items: Sequence[Item], metric: str) -> dict[str, list[Facts]]:
@@ -162,12 +151,3 @@ def _sample(item: Item) -> Facts:
         "generated": item.generated,
         "slices": item.slices,
     }
-
-
-def _json(file: Folder) -> Facts:
-    try:
-        return dict(json.loads(file.read()))
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        raise UserError(f"{file}: is damaged; delete it and run `corpusmill evaluate` again") from None

@@ -24,7 +24,7 @@ from corpusmill.schemas.evaluation import (
     TrainedDocument,
 )
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.evaluate.report.facts import centred, gather, verdict
+from corpusmill.train.evaluate.report.facts import core, gather, verdict
 from corpusmill.train.evaluate.report.page import CARD, PAGE, figure, interval, write
 from corpusmill.train.evaluate.splits import EVALUATION, figures
 from tests.browser import check_page
@@ -163,7 +163,7 @@ def test_damage_is_named(run: Folder, tmp_path: Path, config: Any) -> None:
     settings = TrainConfig.model_validate(config())
     file = run / ITEMS / "mmlu.jsonl"
     file.write(file.read().replace(b'"id":"mmlu-2"', b'"id":2', 1))
-    with pytest.raises(UserError, match="line 3 is damaged"):
+    with pytest.raises(UserError, match="mmlu.jsonl:3: not a Item: id"):
         write(settings, run)
     (run / RESULTS).write(b'{"name": "x"}')
     with pytest.raises(UserError, match="step"):
@@ -178,11 +178,11 @@ def test_core_is_the_mean_above_chance() -> None:
     def one(value: float, chance: float | None, se: float | None = 0.01) -> dict[str, Any]:
         return {"metrics": {"acc": {"value": value, "se": se}}, "chance": chance}
 
-    assert centred([one(0.25, 0.25), one(1.0, 0.5), one(0.3, None)]) == {
+    assert core([one(0.25, 0.25), one(1.0, 0.5), one(0.3, None)]) == {
         "value": 0.5, "se": pytest.approx(((0.01 / 0.75) ** 2 + 0.02**2) ** 0.5 / 2), "tasks": 2,
     }  # fmt: skip
-    assert centred([one(0.3, None)]) is None
-    assert centred([one(0.5, 0.0, None)]) == {"value": 0.5, "se": None, "tasks": 1}
+    assert core([one(0.3, None)]) is None
+    assert core([one(0.5, 0.0, None)]) == {"value": 0.5, "se": None, "tasks": 1}
 
 
 def test_words_and_numbers() -> None:
