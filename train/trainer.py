@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +21,6 @@ from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
-from corpusmill.train.evaluate.during import Scores, TaskCurves
 from corpusmill.train.evaluate.splits import validation_losses
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
@@ -56,6 +55,9 @@ from corpusmill.train.run_folder import (
 )
 from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, train_step
 from corpusmill.train.tools.hugging_face import load_weights
+
+if TYPE_CHECKING:
+    from corpusmill.train.evaluate.during import Scores, TaskCurves
 
 Row = dict[str, Any]
 
@@ -121,7 +123,7 @@ class Trainer:
         if replay is not None:
             self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
         self._lay_out()
-        self.tasks = TaskCurves(config, self.folder, world, self.shards) if config.evaluation.tasks else None
+        self.tasks = task_curves(config, self.folder, world, self.shards)
         model = build(config, self.shards.set.vocab_size, world)
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
@@ -384,6 +386,15 @@ class Trainer:
             f"{self.config.name}: done, {state.step} steps in {seconds:.0f} s; {self.folder / RESULT}"
         )
         return result
+
+
+def task_curves(config: TrainConfig, run: Folder, world: World, shards: Shards) -> TaskCurves | None:
+    """Of `config.evaluation`. Raises `UserError` for a mistake in a task."""
+    if not config.evaluation.tasks or config.evaluation.every is None:
+        return None
+    from corpusmill.train.evaluate.during import TaskCurves  # and what reads tasks, which few runs need
+
+    return TaskCurves(config, run, world, shards)
 
 
 def due(step: int, steps: int, every: int | None) -> bool:

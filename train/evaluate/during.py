@@ -108,11 +108,12 @@ class TaskCurves:
         asked = [min(given.limit, len(one.questions)) for one in self.prepared]
         if counts == asked:
             return counts, ""
-        over = f", more than evaluation.budget: raise evaluation.every" if share > given.budget * 1.5 else ""
-        return counts, (
-            f"evaluation: {', '.join(f'{c:,} of {a:,} items of {one.task.task}' for c, a, one in zip(counts, asked, self.prepared, strict=True))}:"
-            f" {share:.1%} of the time{over}"
+        named = (
+            f"{count:,} of {of:,} items of {one.task.task}"
+            for count, of, one in zip(counts, asked, self.prepared, strict=True)
         )
+        over = ", more than evaluation.budget: raise evaluation.every" if share > 1.5 * given.budget else ""
+        return counts, f"evaluation: {', '.join(named)}: {share:.1%} of the time{over}"
 
     def _time(self, one: Prepared, ready: Model) -> float:
         """Seconds an item, in the slowest process."""
@@ -140,6 +141,6 @@ def means(items: Sequence[Item]) -> dict[str, float]:
         for item in items
         if item.gold is not None
     ]
-    if gold:
+    if gold and "gold_logprob_per_byte" not in found:
         found["gold_logprob_per_byte"] = sum(gold) / len(gold)
     return found

@@ -1,0 +1,158 @@
+"""Tasks during a run: the same figures as afterwards, in any number of processes, and a run that they do not change."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from corpusmill.common.config import load
+from corpusmill.common.errors import UserError
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.evaluate.during import ITEMS_FILE, LEAST
+from corpusmill.train.evaluate.tasks.run import evaluate_tasks
+from corpusmill.train.log.metrics import read_metrics
+from corpusmill.train.log.plots import History, groups
+from corpusmill.train.run_folder import open_run
+from corpusmill.train.trainer import train
+from tests.forks import launch
+
+Make = Callable[..., Path]
+NAMES = ("acc", "acc_norm", "gold_logprob_per_byte")
+
+
+@pytest.fixture
+def settings(reader: Path, tmp_path: Path) -> Make:
+    """Writes a config of 12 steps with a task of 60 items of four choices, and one of pairs; arguments are keys to set."""
+    draw = random.Random(3)
+    words = "the run data token shard block step model loss file".split()
+    rows = [
+        {
+            "q": " ".join(draw.choices(words, k=6)),
+            "c": [draw.choice(words) * (n + 1) for n in range(4)],
+            "a": n % 4,
+        }
+        for n in range(60)
+    ]
+    (tmp_path / "guess.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "guess.yaml").write_text(
+        "task: guess\ndata: guess.jsonl\noutput_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: c\ndoc_to_target: a\n"
+    )
+    pairs = [{"good": f"the {a} of the run", "bad": f"run the of {a} the"} for a in words for _ in range(3)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    (tmp_path / "pairs.yaml").write_text(
+        "task: pairs\ndata: pairs.jsonl\noutput_type: multiple_choice\ndoc_to_text: ''\n"
+        "doc_to_choice: '{{[good, bad]}}'\ndoc_to_target: 0\nid: '{{row_number}}'\n"
+    )
+
+    def write(name: str = "run", **changes: Any) -> Path:
+        config = json.loads((reader / "config.yaml").read_text())
+        config["output"] = str(tmp_path / name)
+        config["schedule"]["steps"], config["checkpoint"]["every"] = 12, 6
+        config["data"]["micro_batch"] = 2
+        config["evaluation"] = {
+            "every": 4, "tasks": [str(tmp_path / "guess.yaml"), str(tmp_path / "pairs.yaml")], "budget": 1.0, **changes
+        }  # fmt: skip
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(json.dumps(config))
+        return file
+
+    return write
+
+
+def run(file: Path) -> Folder:
+    config = load(TrainConfig, file)
+    train(config)
+    return Folder(config.output_url)
+
+
+def scored(folder: Folder) -> dict[int, dict[str, dict[str, float]]]:
+    return {row["step"]: row["tasks"] for row in read_metrics(folder) if "tasks" in row}
+
+
+def test_the_figures_are_those_of_an_evaluation_and_the_run_is_the_same(
+    settings: Make, tmp_path: Path
+) -> None:
+    folder = run(settings())
+    found = scored(folder)
+    assert list(found) == [4, 8, 12] and set(found[4]) == {"guess", "pairs"}
+    assert json.loads((folder / ITEMS_FILE).read()) == {"guess": 60, "pairs": 30}
+    after, _ = evaluate_tasks(
+        *open_run(folder.url), [str(tmp_path / "guess.yaml"), str(tmp_path / "pairs.yaml")]
+    )
+    for task, result in after.tasks.items():
+        for name in NAMES:
+            assert found[12][task][name] == pytest.approx(result.metrics[name].value, abs=1e-6), (task, name)
+    row = read_metrics(folder)[-1]
+    assert row["core"] == pytest.approx(
+        ((row["tasks"]["guess"]["acc"] - 0.25) / 0.75 + 2 * row["tasks"]["pairs"]["acc"] - 1) / 2
+    )
+    assert found[4]["pairs"] != found[12]["pairs"]
+    plain = run(settings("plain", tasks=[]))
+    assert scored(plain) == {} and [row["loss"] for row in read_metrics(plain)] == [
+        row["loss"]
+        for row in read_metrics(folder)
+        if "validation" in row or row["step"] % 10 == 0 or row["step"] == 12
+    ]
+    ends = [checkpoint.load_newest(one) for one in (folder, plain)]
+    assert ends[0] and ends[1] and ends[0].weights_xxh3 == ends[1].weights_xxh3
+
+
+def test_a_curve_in_tensorboard_and_on_the_dashboard(settings: Make, tmp_path: Path) -> None:
+    file = settings(tasks=[str(tmp_path / "pairs.yaml")])
+    config = json.loads(file.read_text())
+    config["log"]["tensorboard"] = True
+    file.write_text(json.dumps(config))
+    folder = run(file)
+    events = EventAccumulator(str(tmp_path / "run/tensorboard")).Reload()
+    assert [one.step for one in events.Scalars("tasks/pairs/acc")] == [4, 8, 12]
+    shown = groups(History().read(folder), load(TrainConfig, file))
+    (plots,) = [group["plots"] for group in shown if group["title"] == "Tasks"]
+    assert [plot["title"] for plot in plots] == ["Above chance", "Tasks"]
+
+
+def test_a_share_of_the_time_is_kept_and_a_restart_scores_the_same_items(
+    settings: Make, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = settings(budget=1e-9)
+    folder = run(file)
+    assert json.loads((folder / ITEMS_FILE).read()) == {"guess": LEAST, "pairs": LEAST}
+    printed = capfd.readouterr().err
+    assert (
+        "20 of 60 items of guess, 20 of 30 items of pairs" in printed and "raise evaluation.every" in printed
+    )
+    before = scored(folder)
+    (Folder(folder.url) / "checkpoints/step-000012").delete()
+    file = settings(budget=1.0)  # the run goes on with the items that it began with
+    assert scored(run(file)) == before
+
+
+def test_two_processes_score_as_one(settings: Make) -> None:
+    one = scored(run(settings("one")))
+    done = launch(2, "corpusmill.train", settings("two"))
+    assert done.returncode == 0, done.stderr
+    two = scored(Folder(load(TrainConfig, settings("two")).output_url))
+    for step, tasks in one.items():
+        for task, figures in tasks.items():
+            assert two[step][task] == pytest.approx(figures, abs=1e-4), (step, task)
+
+
+def test_mistakes_end_the_run_before_its_first_step(settings: Make, tmp_path: Path) -> None:
+    (tmp_path / "text.yaml").write_text(
+        "task: text\ndata: guess.jsonl\noutput_type: generate_until\ndoc_to_text: q\ndoc_to_target: q\n"
+    )
+    for tasks, words in (
+        ([str(tmp_path / "text.yaml")], "text generates texts"),
+        (["helaswag"], "hellaswag"),
+        ([str(tmp_path / "nowhere.yaml")], "nowhere.yaml"),
+    ):
+        with pytest.raises(UserError, match=words):
+            run(settings("refused", tasks=tasks))
+        assert not read_metrics(Folder(tmp_path / "refused"))
