@@ -32,7 +32,7 @@ NAMES = ("acc", "acc_norm", "gold_logprob_per_byte")
 def settings(reader: Path, tmp_path: Path) -> Make:
     """Writes a config of 12 steps with a task of 60 items of four choices, and one of pairs; arguments are keys to set."""
     draw = random.Random(3)
-    words = "the run data token shard block step model loss file".split()
+    words = ["the", "run", "data", "token", "shard", "block", "step", "model", "loss", "file"]
     rows = [
         {
             "q": " ".join(draw.choices(words, k=6)),
