@@ -71,6 +71,14 @@ TEXT_DEDUP = Peer(
     "text_dedup_minhash.py",
 )
 
+# Without torch and what of its requirements the product's environment has: put on the path by `packages`.
+HARNESS = Peer(
+    "lm-eval",
+    ("lm-eval==0.4.13", "transformers==5.23.0", "accelerate==1.15.0", "sacrebleu==2.6.0", "portalocker==4.4.2",
+     "tabulate==0.9.0", "more-itertools==11.2.1", "sqlitedict==2.1.0", "word2number==1.1"),
+    "",
+)  # fmt: skip
+
 
 @lru_cache(maxsize=16)
 def environment(name: str, requirements: tuple[str, ...]) -> Path:
