@@ -46,11 +46,8 @@ metric_list:
 def write_tasks(folder: Path) -> dict[str, int]:
     """YAML and JSONL of both tasks; items by name."""
     draw = random.Random(17)
-    text = "\n".join(
-        file.read_text("utf-8")
-        for file in sorted((ROOT / "examples/corpus/sources/books").glob("*"))
-        if file.is_file()
-    )
+    books = sorted((ROOT / "examples/corpus/sources/books").rglob("*.txt"))
+    text = "\n".join(file.read_text("utf-8") for file in books)
     words = re.sub(r"\s+", " ", text).split(" ")
 
     def run_of(count: int) -> str:
