@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,9 @@ import typer
 from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
 
 if TYPE_CHECKING:
+    from corpusmill.common.storage import Folder
     from corpusmill.schemas.evaluation import Estimate
+    from corpusmill.schemas.training import TrainConfig
 
 
 def perplexity(
@@ -31,7 +34,9 @@ def perplexity(
     from corpusmill.train.evaluate.texts import evaluate_texts
     from corpusmill.train.run_folder import open_run
 
-    found = evaluate_texts(*open_run(run, set_), files, stride=stride, column=column, eos=eos, rows=batch)
+    config, folder = open_run(run, set_)
+    found = evaluate_texts(config, folder, files, stride=stride, column=column, eos=eos, rows=batch)
+    write_page(config, folder)
     if json_:
         print_json(found.model_dump(mode="json"))
         return
@@ -65,7 +70,9 @@ def contamination(
     from corpusmill.train.evaluate.contamination import compare
     from corpusmill.train.run_folder import open_run
 
-    found = compare(open_run(run)[1], Folder(report))
+    config, folder = open_run(run)
+    found = compare(folder, Folder(report))
+    write_page(config, folder)
     if json_:
         print_json(found.model_dump(mode="json"))
         return
@@ -81,6 +88,15 @@ def contamination(
     for task in found.tasks:
         for one in task.documents[:3]:
             typer.echo(f"{task.task} {one.item}: {one.share:.0%} in {one.doc_id} of {one.source}")
+
+
+def write_page(config: TrainConfig, folder: Folder) -> None:
+    """evaluation.html and the model card, of all that the run's folder has of evaluations; in the first process."""
+    if os.environ.get("RANK", "0") == "0":
+        from corpusmill.train.evaluate.report.page import write
+
+        for url in write(config, folder):
+            typer.echo(f"written: {url}", err=True)
 
 
 def _figure(estimate: Estimate | None, sign: str = "") -> str:

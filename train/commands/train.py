@@ -10,6 +10,7 @@ import typer
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.train.commands.options import Config, Json, Run, Set, print_json, print_table, setting
+from corpusmill.train.commands.results import write_page
 
 
 def train(
@@ -76,14 +77,16 @@ def evaluate(
         from corpusmill.train.evaluate.tasks.run import evaluate_tasks
 
         given, folders = data_of(data or [])
+        config, folder = open_run(run, set_)
         results, scored = evaluate_tasks(
-            *open_run(run, set_), names_of(tasks), given=given, folders=folders, limit=limit, fewshot=num_fewshot,
+            config, folder, names_of(tasks), given=given, folders=folders, limit=limit, fewshot=num_fewshot,
             rows=batch,
         )  # fmt: skip
         if json_:
             print_json(results.model_dump(mode="json"))
         else:
             print_results(results, scored)
+        write_page(config, folder)
         return
     if data or limit or num_fewshot is not None:
         raise UserError("--data, --limit, --num-fewshot: are of tasks; name them with --tasks")
@@ -91,7 +94,9 @@ def evaluate(
     from corpusmill.train.evaluate.baselines import NGRAM_TOKENS
     from corpusmill.train.evaluate.splits import evaluate as work
 
-    result = work(*open_run(run, set_), NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
+    config, folder = open_run(run, set_)
+    result = work(config, folder, NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
+    write_page(config, folder)
     if json_:
         print_json(result)
         return
