@@ -12,6 +12,7 @@ from corpusmill.schemas.manifest import Strict
 
 OutputType = Literal["multiple_choice", "loglikelihood", "schema", "generate_until"]
 CHOICE: tuple[OutputType, ...] = ("multiple_choice", "schema")
+CLASSES = ("f1", "macro_f1", "precision", "recall", "mcc")  # figures of all items together
 # By metric: where it is defined, and how lm-evaluation-harness names the way from items to the figure.
 METRICS: dict[str, tuple[tuple[OutputType, ...], str]] = {
     "acc": ((*CHOICE, "loglikelihood"), "mean"),
@@ -22,6 +23,7 @@ METRICS: dict[str, tuple[tuple[OutputType, ...], str]] = {
     "likelihood_diff": (CHOICE, "mean"),
     "pct_stereotype": (CHOICE, "mean"),
     "gold_logprob_per_byte": ((*CHOICE, "loglikelihood"), "mean"),
+    **{name: (("multiple_choice",), name) for name in CLASSES},
     "perplexity": (("loglikelihood",), "perplexity"),
     "exact_match": (("multiple_choice", "generate_until"), "mean"),
     "squad_exact": (("generate_until",), "mean"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -15,15 +16,16 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item, TaskResult
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.tasks import CHOICE, Task
+from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import Checkpoint
 from corpusmill.train.data.shards import run_vocabulary
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
-from corpusmill.train.evaluate.statistics import estimate
+from corpusmill.train.evaluate.statistics import bootstrap, estimate
 from corpusmill.train.evaluate.tasks.data import files_of, read_rows
 from corpusmill.train.evaluate.tasks.encode import Encoder
+from corpusmill.train.evaluate.tasks.metrics import confusion, of_counts
 from corpusmill.train.evaluate.tasks.read import Found, find_task
 from corpusmill.train.evaluate.tasks.render import Question, Renderer
 from corpusmill.train.evaluate.tasks.score import Answers, Scored, score_choices, score_texts
@@ -125,6 +127,9 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
     clusters = [item.cluster for item in items]
     for name in items[0].metrics if items else ():
         found[name] = estimate([item.metrics[name] for item in items], clusters)
+    for name in CLASSES:
+        if task.wants(name) and items:
+            found[name] = bootstrap(partial(of_counts, name), confusion(items), clusters)
     if task.wants("perplexity") and "loglikelihood" in found:
         found["perplexity"] = perplexity(found["loglikelihood"])
     return found
