@@ -14,7 +14,6 @@ from corpusmill.schemas.manifest import Strict
 
 RESULTS = "evaluation/results.json"
 CONTAMINATION = "evaluation/contamination.json"
-TEXTS = "evaluation/texts.json"
 ITEMS = "evaluation/items"  # folder of <task>.jsonl
 
 
@@ -128,35 +127,3 @@ class ContaminationResults(Strict):
     ngram: int
     threshold: float
     tasks: list[ContaminatedTask]
-
-
-class TextSet(Strict):
-    """Documents of one's own, every token of each scored once."""
-
-    name: str = Field(description="of its file, or of its files' folder")
-    hash: str = Field(description="of the files' bytes")
-    documents: int
-    tokens: int = Field(description="scored, without ends of text")
-    bytes: int = Field(description="of UTF-8")
-    bits_per_byte: Estimate = Field(
-        description="of all bytes together; interval by the bootstrap over documents"
-    )
-    document_mean: Estimate = Field(description="mean of the documents' bits per byte, each counting alike")
-    token_perplexity: float
-    word_perplexity: float = Field(
-        description="of words between white space, as lm-evaluation-harness has it"
-    )
-    skipped: dict[str, int] = Field(default={}, description="rows without a text, by reason")
-
-
-class TextResults(Strict):
-    """`evaluation/texts.json`: what `corpusmill perplexity` found."""
-
-    name: str = Field(description="of the run")
-    step: int
-    weights_hash: str
-    precision: str
-    window: int = Field(description="tokens that the model sees at most, the scored ones included")
-    stride: int = Field(description="tokens that each window scores; the rest of it is context")
-    eos_scored: bool = Field(description="whether the end of each text counts")
-    sets: dict[str, TextSet]

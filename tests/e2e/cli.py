@@ -36,7 +36,7 @@ report: {{samples: 1}}
 
 # Commands that start no processes: they may run in a fork. Those that use PyTorch, and those that do not.
 LOCAL = {
-    "train": {"train", "evaluate", "generate", "plan", "batch", "contamination", "perplexity"},
+    "train": {"train", "evaluate", "generate", "plan", "batch", "contamination"},
     "commands": {"verify", "why", "find", "trace", "report", "what-if", "compare"},
 }
 

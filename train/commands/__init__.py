@@ -10,7 +10,7 @@ import typer
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
-from corpusmill.train.commands.results import contamination, perplexity
+from corpusmill.train.commands.results import contamination
 from corpusmill.train.commands.tasks import task_data, tasks
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
@@ -19,7 +19,6 @@ TRAIN, SEARCH = "configs/train/quickstart.yaml", "configs/search/quickstart.yaml
 COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments of each one's example
     (train, f"{TRAIN} --set output=runs/mine"),
     (evaluate, f"{TRAIN} --tasks blimp --data blimp=blimp.jsonl.gz --limit 500"),
-    (perplexity, "runs/quickstart/train mine.jsonl --stride 64"),
     (contamination, "runs/quickstart/train out/items"),
     (tasks, "hellaswag"),
     (task_data, "hellaswag --out task-data"),

@@ -1,4 +1,4 @@
-"""`corpusmill perplexity | contamination`."""
+"""`corpusmill contamination`, and the page of all evaluations of a run."""
 
 from __future__ import annotations
 
@@ -7,51 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
+from corpusmill.train.commands.options import Json, Run, print_json, print_table
 
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
     from corpusmill.schemas.evaluation import Estimate
     from corpusmill.schemas.training import TrainConfig
-
-
-def perplexity(
-    run: Run,
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help=".jsonl, .json, .csv, .tsv (also .gz), or .txt: one document")
-    ],
-    column: Annotated[str, typer.Option(help="of the rows, in which the texts are")] = "text",
-    stride: Annotated[
-        int | None,
-        typer.Option(min=1, help="tokens that a window scores; the rest of it is context [all of it]"),
-    ] = None,
-    eos: Annotated[bool, typer.Option("--eos", help="score the end of each text, too")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="rows that are computed together")] = 16,
-    set_: Set = None,
-    json_: Json = False,
-) -> None:  # fmt: skip
-    """Bits per byte and perplexity of texts of your own."""
-    from corpusmill.train.evaluate.texts import evaluate_texts
-    from corpusmill.train.run_folder import open_run
-
-    config, folder = open_run(run, set_)
-    found = evaluate_texts(config, folder, files, stride=stride, column=column, eos=eos, rows=batch)
-    write_page(config, folder)
-    if json_:
-        print_json(found.model_dump(mode="json"))
-        return
-    rows = [["set", "documents", "tokens", "bits per byte", "perplexity: token", "word"]]
-    for one in found.sets.values():
-        rows.append(
-            [
-                one.name, f"{one.documents:,}", f"{one.tokens:,}", _figure(one.bits_per_byte), f"{one.token_perplexity:,.1f}",
-                f"{one.word_perplexity:,.1f}",
-            ]
-        )  # fmt: skip
-    print_table(rows, f"{found.name}, step {found.step}: windows of {found.window}, stride {found.stride}")
-    for one in found.sets.values():
-        for reason, count in one.skipped.items():
-            typer.echo(f"{one.name}: {count:,} rows left out: {reason}")
 
 
 def contamination(

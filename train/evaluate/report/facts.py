@@ -13,7 +13,6 @@ from corpusmill.schemas.evaluation import (
     CONTAMINATION,
     ITEMS,
     RESULTS,
-    TEXTS,
     Estimate,
     EvaluationResults,
     Item,
@@ -33,20 +32,17 @@ SLICE_VALUES = 40  # of one kind, in the table of a task
 
 def gather(config: TrainConfig, run: Folder) -> Facts:
     """Raises `UserError` if the run has not been evaluated, or its results are damaged."""
-    results, splits, texts = read_results(run), read_json(run / EVALUATION), read_json(run / TEXTS)
-    if results is None and not splits and not texts:
+    results, splits = read_results(run), read_json(run / EVALUATION)
+    if results is None and not splits:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
     tasks = [
         _task(one, list(read_items(run, name))) for name, one in (results.tasks if results else {}).items()
     ]
     return {
         "name": config.name,
-        "step": max(
-            part["step"] for part in (splits, texts, results.model_dump() if results else {}) if part
-        ),
+        "step": max(part["step"] for part in (splits, results.model_dump() if results else {}) if part),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
-        "texts": texts,
         "tasks": tasks,
         "contamination": _contamination(run, results),
         "core": core([task["result"] for task in tasks]),

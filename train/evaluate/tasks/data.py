@@ -47,14 +47,13 @@ class Files(NamedTuple):
     examples: list[str]
 
 
-def read_rows(files: Sequence[str], whole_texts: bool = False) -> Rows:
-    """All rows of the files, in order; a plain text is one row if `whole_texts`, else each of its lines. Raises `UserError` for a
-    file that is missing or of another kind."""
+def read_rows(files: Sequence[str]) -> Rows:
+    """All rows of the files, in order. Raises `UserError` for a file that is missing or of another kind."""
     rows, skipped, hashes, number = list[Row](), Counter[str](), list[str](), 0
     for file in files:
         data = read_file(Folder(file), file)
         hashes.append(checksum(data))
-        for found in parsed(data, file, whole_texts):
+        for found in parsed(data, file):
             if isinstance(found, str):
                 skipped[found] += 1
             else:
@@ -80,7 +79,7 @@ def read_file(file: Folder, where: str) -> bytes:
     return data
 
 
-def parsed(data: bytes, where: str, whole_texts: bool = False) -> Iterator[dict[str, Any] | str]:
+def parsed(data: bytes, where: str) -> Iterator[dict[str, Any] | str]:
     """The rows of a file's bytes, by its name; in place of one that is damaged, why."""
     name = where.lower()
     if name.endswith(".gz"):
@@ -94,8 +93,6 @@ def parsed(data: bytes, where: str, whole_texts: bool = False) -> Iterator[dict[
         yield from json_lines(data)
     elif kind == ".json":
         yield from json_list(data, where)
-    elif kind == ".txt" and whole_texts:
-        yield {"text": text_of(data, where)}
     elif kind == ".txt":
         yield from ({"text": line} for line in text_of(data, where).splitlines() if line.strip())
     elif kind in (".csv", ".tsv"):

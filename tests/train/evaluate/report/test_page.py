@@ -15,15 +15,12 @@ from corpusmill.schemas.evaluation import (
     CONTAMINATION,
     ITEMS,
     RESULTS,
-    TEXTS,
     ContaminatedTask,
     ContaminationResults,
     Estimate,
     EvaluationResults,
     Item,
     TaskResult,
-    TextResults,
-    TextSet,
     TrainedDocument,
 )
 from corpusmill.schemas.training import TrainConfig
@@ -109,15 +106,6 @@ def run(tmp_path: Path) -> Folder:
     )  # fmt: skip
     beside = ContaminationResults(weights_hash="ab12", report="out", ngram=13, threshold=0.5, tasks=[found])
     (folder / CONTAMINATION).write(beside.model_dump_json().encode())
-    own = TextSet(
-        name="mine.jsonl", hash="ee", documents=3, tokens=90, bytes=300, bits_per_byte=tasks[0][0].metrics["acc"],
-        document_mean=tasks[1][0].metrics["acc"], token_perplexity=12.5, word_perplexity=1e6,
-    )  # fmt: skip
-    texts = TextResults(
-        name="tiny", step=40, weights_hash="ab12", precision="fp32", window=256, stride=64, eos_scored=False,
-        sets={"mine.jsonl": own},
-    )  # fmt: skip
-    (folder / TEXTS).write(texts.to_json())
     (folder / "plan.json").write(json.dumps({"sources": {"books": {"tokens": 5}}}).encode())
     return folder
 
@@ -129,7 +117,7 @@ def test_the_page_in_a_browser(run: Folder, tmp_path: Path, config: Any, browser
     page = (run / PAGE).read().decode()
     assert "<script" not in page and "<img" not in page and "<b>art" not in page and "U+202E" in page
     assert "1.082" in page and "1.443" in page  # 3 and 4 nats a token of 4 bytes, in bits
-    assert "f00d" * 8 in page and "87.5" in page and "mine.jsonl" in page
+    assert "f00d" * 8 in page and "87.5" in page
     before = page
     write(settings, run)
     assert (run / PAGE).read().decode() == before
@@ -165,7 +153,6 @@ def test_the_card_has_the_figures_and_no_text_of_a_task(run: Folder, config: Any
 def test_without_tasks_or_without_anything(run: Folder, tmp_path: Path, config: Any) -> None:
     settings = TrainConfig.model_validate(config())
     (tmp_path / RESULTS).unlink()
-    (tmp_path / TEXTS).unlink()
     write(settings, run)
     assert 'id="tasks"' not in (run / PAGE).read().decode()
     with pytest.raises(UserError, match="corpusmill evaluate"):
