@@ -30,7 +30,7 @@ from corpusmill.train.evaluate.tasks.score import Answers, Scored, score_choices
 from corpusmill.train.generate.generate import Opened
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.log.sinks import log_line
-from corpusmill.train.parallel.mesh import join
+from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import TOKENIZER
 
@@ -171,9 +171,8 @@ def evaluate_tasks(
         raise UserError(f"--data {unknown[0]}=...: no such task is evaluated (--tasks: {', '.join(names)})")
     prepared = [prepare(one, given or {}, folders, limit, fewshot) for one in found]
     newest = newest_checkpoint(run)
-    tokenizer = (run / TOKENIZER).read()
     empty = EvaluationResults(
-        name=config.name, step=newest.step, weights_hash=newest.weights_xxh3, tokenizer_hash=checksum(tokenizer),
+        name=config.name, step=newest.step, weights_hash=newest.weights_xxh3, tokenizer_hash=checksum((run / TOKENIZER).read()),
         precision=config.precision, version=version("corpusmill"), tasks={},
     )  # fmt: skip
     known = known_results(run, empty)
@@ -188,7 +187,7 @@ def evaluate_tasks(
     world = join(config)
     if todo and world.first:  # no figures beside items of others, whenever this is killed
         write(run, empty, results)
-    model = open_model(config, run, newest, tokenizer, rows) if todo else None
+    model = open_model(config, run, newest, world, rows) if todo else None
     for one in todo:
         assert model is not None
         log_line(f"{one.task.task}: {len(one.questions):,} items")
@@ -210,15 +209,13 @@ def write(run: Folder, about: EvaluationResults, results: dict[str, TaskResult])
         (run / ITEMS).delete(sorted(stale))
 
 
-def open_model(
-    config: TrainConfig, run: Folder, found: Checkpoint, tokenizer: bytes, rows: int = 16
-) -> Model:
-    """The model of a checkpoint; it generates in one process only."""
-    world, longest = join(config), config.data.sequence_length
+def open_model(config: TrainConfig, run: Folder, found: Checkpoint, world: World, rows: int = 16) -> Model:
+    """The model of a checkpoint, for batches of `rows`; it generates in one process only."""
+    longest = config.data.sequence_length
     kept = run_vocabulary(config, run)
     decoder = load_model(config, found, kept.vocab_size, world.device)
     scorer = Scorer(ParallelModel([decoder], world), config, world)
-    encoder = Encoder(library(tokenizer, str(run / TOKENIZER)), kept.eos_id)
+    encoder = Encoder(library((run / TOKENIZER).read(), str(run / TOKENIZER)), kept.eos_id)
     opened = None
     if world.size == 1:
         runner = Runner(decoder, kept.vocab_size, kept.eos_id, longest, config.precision)

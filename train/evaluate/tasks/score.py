@@ -67,13 +67,9 @@ def asked(task: Task, questions: Sequence[Question], encoder: Encoder) -> Iterat
     alone = task.wants("acc_mutual_info")
     for start in range(0, len(questions), QUERIES):
         some = questions[start : start + QUERIES]
-        pairs = [
-            pair for one in some for pair in zip(one.contexts, one.continuations, strict=True)
-        ]  # fmt: skip
+        pairs = [pair for one in some for pair in zip(one.contexts, one.continuations, strict=True)]
         queries = iter(encoder.queries(pairs))
-        without = iter(
-            encoder.queries([("", text) for one in some for text in one.continuations] if alone else [])
-        )
+        without = iter(encoder.queries([("", rest) for _, rest in pairs] if alone else []))
         for one in some:
             own = [next(queries) for _ in one.continuations]
             yield Asked(one, own, [next(without) for _ in own] if alone else [])
