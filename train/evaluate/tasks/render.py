@@ -112,6 +112,9 @@ class Renderer:
             elif task.output_type == "loglikelihood":
                 texts = continuations = [self.target(columns)]
                 golds = [0]
+            elif task.output_type == "loglikelihood_rolling":
+                texts = continuations = [self.target(columns)]
+                golds, prompt = [0], ""
             else:
                 continuations, references = [], self.references(columns)
             contexts = [prompt] * len(continuations)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from corpusmill.schemas.evaluation import Item
 from corpusmill.schemas.generation import Sampling
 from corpusmill.schemas.tasks import Generation, Task
@@ -60,6 +62,25 @@ def score_choices(
             given = [next(found) for _ in one.queries]
             items.append(choice_item(task, one.question, given, [next(found).sum for _ in one.alone]))
     return Scored(items, skipped, shortened(cut, len(items)))
+
+
+def score_rolling(
+    task: Task, questions: Sequence[Question], encoder: Encoder, answers: Answers, longest: int
+) -> Scored:
+    """Items of a task whose whole texts are scored."""
+    items, skipped = list[Item](), Counter[str]()
+    found = (Asked(one, encoder.windows(one.texts[0], longest, task.stride), []) for one in questions)
+    for part in parts(found):
+        fit = [one for one in part if one.queries]
+        skipped.update({NO_TOKEN: len(part) - len(fit)} if len(fit) < len(part) else {})
+        given = iter(answers([query for one in fit for query in one.queries]) if fit else [])
+        for one in fit:
+            windows = [next(given) for _ in one.queries]
+            tokens = np.concatenate([answer.tokens for answer in windows])
+            whole = Answer(tokens, all(answer.greedy for answer in windows))
+            items.append(choice_item(task, one.question, [whole], []))
+    scored = f"{task.stride} tokens at a time after the first" if task.stride else "without overlap"
+    return Scored(items, skipped, [f"texts are read in windows of {longest} tokens, {scored}"])
 
 
 def asked(task: Task, questions: Sequence[Question], encoder: Encoder) -> Iterator[Asked]:

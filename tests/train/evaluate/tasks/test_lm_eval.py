@@ -22,6 +22,7 @@ from corpusmill.train.evaluate.tasks.read import SHIPPED, read_task
 from corpusmill.train.evaluate.tasks.run import evaluate_tasks
 from corpusmill.train.run_folder import open_run
 from tests.conftest import DATA, IMPORT_PATH, shared
+from tests.train.evaluate.tasks.runs import LENGTH
 from tests.train.test_commands import command
 
 PACKAGES = (
@@ -241,8 +242,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory, reader: Path) -> Answers:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         shutil.copytree(reader / "run", folder / "run")
-        tasks = [str(folder / f"tasks/{name}.ours.yaml") for name in CASES]
-        evaluate_tasks(*open_run(folder / "run", [f"data.shards={reader / 'shards'}"]), tasks)
+        tasks = ["text", *(str(folder / f"tasks/{name}.ours.yaml") for name in CASES)]
+        opened = open_run(folder / "run", [f"data.shards={reader / 'shards'}"])
+        evaluate_tasks(*opened, tasks, given={"text": [str(folder / "tasks/texts.jsonl")]})
 
     folder = shared(tmp_path_factory, "lm-eval", make)
     if (folder / "reason").exists():
@@ -250,7 +252,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory, reader: Path) -> Answers:
     harness = json.loads((folder / "tasks/answer.json").read_text())
     items = {
         name: [Item.model_validate_json(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        for name in CASES
+        for name in (*CASES, "text")
         if (file := folder / f"run/{ITEMS}/{name}.jsonl").exists()
     }
     results = EvaluationResults.from_json((folder / "run/evaluation/results.json").read_bytes(), "results")
@@ -304,6 +306,16 @@ def test_metrics_are_equal(answers: Answers, name: str) -> None:
         metric = key.partition(",")[0]
         for own in {metric, key} & set(figures):
             assert figures[own].value == pytest.approx(value, rel=1e-4), key
+
+
+def test_bits_per_byte_are_equal(answers: Answers) -> None:
+    """Of a text within a window, and of one that several windows read."""
+    theirs = answers.harness["exported"]["rolling"]
+    for item, sample in zip(answers.items["text"], theirs["items"], strict=True):
+        assert item.logprobs[0] == pytest.approx(sample["answered"][0][0], rel=1e-6)
+    assert [item.tokens[0] > LENGTH for item in answers.items["text"]] == [False, True]
+    found = answers.results.tasks["text"].metrics["bits_per_byte"].value
+    assert found == pytest.approx(theirs["results"]["bits_per_byte,none"], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", [*CASES, "rolling"])

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+import corpusmill
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item
 from corpusmill.train.evaluate.tasks import run as tasks_run
 from corpusmill.train.evaluate.tasks.read import shipped
-from corpusmill.train.evaluate.tasks.run import perplexity
+from corpusmill.train.evaluate.tasks.run import exponential, ratio, scaled
 from tests.train.test_commands import command
 
 PAIRS = [
@@ -49,6 +50,7 @@ def test_results_items_and_the_table(run: Path, tmp_path: Path, monkeypatch: pyt
     options = ("--tasks", "blimp", "--data", f"blimp={data}")
     results = evaluate(run, *options)
     assert results == json.loads((run / RESULTS).read_text())
+    assert results == corpusmill.evaluate(run, tasks=["blimp"], data={"blimp": data})
     assert not (run / "evaluation.json").exists()
     task = EvaluationResults.model_validate(results).tasks["blimp"]
     items = items_of(run, "blimp")
@@ -164,9 +166,41 @@ def test_perplexity_has_the_interval_of_its_logarithm(run: Path, tmp_path: Path)
     mean = sum(item.metrics["loglikelihood"] for item in items_of(run, "lambada")) / 12
     found = task["metrics"]["perplexity"]
     assert found["value"] == pytest.approx(math.exp(-mean)) and found["low"] < found["value"] < found["high"]
-    one = perplexity(Estimate(value=-2.0, se=0.1, low=-2.2, high=-1.8, n=5, clusters=5, method="clt"))
+    one = exponential(
+        scaled(Estimate(value=-2.0, se=0.1, low=-2.2, high=-1.8, n=5, clusters=5, method="clt"), -1)
+    )
     assert (one.value, one.se) == (pytest.approx(math.exp(2)), pytest.approx(0.1 * math.exp(2)))
     assert (one.low, one.high) == (pytest.approx(math.exp(1.8)), pytest.approx(math.exp(2.2)))
+
+
+def test_bits_per_byte_of_texts(run: Path, tmp_path: Path) -> None:
+    texts = ["Short.", "The model reads rows. " * 60, "日本語 text"]
+    data = written(
+        tmp_path / "t.jsonl", [{"text": text, "source": "b" if "m" in text else "a"} for text in texts]
+    )
+    task = evaluate(run, "--tasks", "text", "--data", f"text={data}")["tasks"]["text"]
+    items = items_of(run, "text")
+    nats, size = -sum(item.logprobs[0] for item in items), sum(len(text.encode()) for text in texts)
+    assert task["metrics"]["bits_per_byte"]["value"] == pytest.approx(nats / math.log(2) / size)
+    assert task["metrics"]["byte_perplexity"]["value"] == pytest.approx(math.exp(nats / size))
+    own = [item.metrics["bits_per_byte"] for item in items]
+    assert own == pytest.approx([-i.logprobs[0] / math.log(2) / len(i.choices[0].encode()) for i in items])
+    assert (
+        set(task["slices"]["source"]) == {"a", "b"}
+        and task["slices"]["source"]["b"]["bits_per_byte"]["se"] is None
+    )
+    assert task["notes"] == ["texts are read in windows of 256 tokens, without overlap"]
+
+
+def test_the_ratio_of_sums_and_its_error() -> None:
+    nats, sizes = [1.0, 4.0, 2.0, 9.0], [2, 3, 2, 5]
+    items = [
+        Item(id=str(n), cluster=str(n), prompt="", logprobs=[-x], metrics={}) for n, x in enumerate(nats)
+    ]
+    found = ratio(items, sizes)
+    assert found.value == pytest.approx(16 / 12) and found.n == 4
+    left = [x - 16 / 12 * size for x, size in zip(nats, sizes, strict=True)]
+    assert found.se == pytest.approx(math.sqrt(sum(x * x for x in left) * 4 / 3) / 12)
 
 
 @pytest.mark.parametrize(
