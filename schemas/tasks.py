@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from corpusmill.schemas.manifest import Strict
 
-OutputType = Literal["multiple_choice", "loglikelihood", "schema", "generate_until"]
+OutputType = Literal["multiple_choice", "loglikelihood", "loglikelihood_rolling", "schema", "generate_until"]
 CHOICE: tuple[OutputType, ...] = ("multiple_choice", "schema")
 CLASSES = ("f1", "macro_f1", "precision", "recall", "mcc")  # figures of all items together
 # By metric: where it is defined, and how lm-evaluation-harness names the way from items to the figure.
@@ -25,6 +25,9 @@ METRICS: dict[str, tuple[tuple[OutputType, ...], str]] = {
     "gold_logprob_per_byte": ((*CHOICE, "loglikelihood"), "mean"),
     **{name: (("multiple_choice",), name) for name in CLASSES},
     "perplexity": (("loglikelihood",), "perplexity"),
+    "bits_per_byte": (("loglikelihood_rolling",), "bits_per_byte"),
+    "byte_perplexity": (("loglikelihood_rolling",), "weighted_perplexity"),
+    "word_perplexity": (("loglikelihood_rolling",), "weighted_perplexity"),
     "exact_match": (("multiple_choice", "generate_until"), "mean"),
     "squad_exact": (("generate_until",), "mean"),
     "squad_f1": (("generate_until",), "mean"),
@@ -33,6 +36,7 @@ DEFAULT_METRICS: dict[OutputType, list[str]] = {
     "multiple_choice": ["acc", "acc_norm", "gold_logprob_per_byte"],
     "schema": ["acc", "gold_logprob_per_byte"],
     "loglikelihood": ["acc", "perplexity"],
+    "loglikelihood_rolling": ["bits_per_byte", "byte_perplexity", "word_perplexity"],
     "generate_until": ["exact_match"],
 }
 
@@ -176,7 +180,8 @@ class Task(Strict):
     output_type: OutputType = Field(
         default="generate_until",
         description="multiple_choice: continuations of one context are compared; schema: one continuation of several"
-        " contexts; loglikelihood: one continuation; generate_until: a text is generated",
+        " contexts; loglikelihood: one continuation; loglikelihood_rolling: a whole text, window by window;"
+        " generate_until: a text is generated",
     )
     columns: dict[str, str] = Field(
         default={},
@@ -198,6 +203,12 @@ class Task(Strict):
     num_fewshot: int = Field(default=0, ge=0, description="examples in each prompt")
     fewshot_config: Fewshot = Field(
         default=Fewshot(), description="where they come from; default: the other rows of the data"
+    )
+    stride: int | None = Field(
+        default=None,
+        ge=1,
+        description="of loglikelihood_rolling: tokens that each window after the first scores, the others before them being"
+        " context; default: all of the window",
     )
     generation_kwargs: Generation = Field(default=Generation(), description="of generate_until")
     filter_list: list[Filter] = Field(default=[], description="of generate_until: what is compared of a text")
@@ -246,6 +257,8 @@ class Task(Strict):
             raise ValueError(
                 f"metric_list: {wrong[0]} is not defined for output_type {kind} (allowed: {allowed})"
             )
+        if kind == "loglikelihood_rolling" and self.num_fewshot:
+            raise ValueError("num_fewshot: output_type loglikelihood_rolling has no examples")
         names = [one.name for one in self.filter_list]
         if names and kind != "generate_until":
             raise ValueError("filter_list: only of output_type generate_until")

@@ -82,19 +82,17 @@ def data_of(given: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
 
 
 def print_results(results: EvaluationResults, names: Sequence[str]) -> None:
-    """Tables of these tasks, each beside chance, and what a reader must know of them."""
-    lines = [["task", "metric", "value", "95 % interval", "chance", "items"]]
+    """A table of each of these tasks, its accuracies beside chance, and what a reader must know of it."""
     for name in names:
         task = results.tasks[name]
-        for number, (metric, figure) in enumerate(task.metrics.items()):
-            lines.append([name if number == 0 else "", *row(task, metric, figure)])
-    print_table(lines, f"{results.name}, step {results.step}")
-    for name in names:
-        task = results.tasks[name]
-        notes = [f"{count} not scored: {reason}" for reason, count in task.skipped.items()]
-        if task.fewshot:
-            notes.append(f"{task.fewshot} examples in each prompt")
-        for line in [*notes, *task.notes]:
+        shots = f", {task.fewshot} examples before each" if task.fewshot else ""
+        lines = [["metric", "value", "95 % interval", "chance"]]
+        lines += [row(task, metric, figure) for metric, figure in task.metrics.items()]
+        print_table(lines, f"{name}: {task.items:,} items{shots} ({results.name}, step {results.step})")
+        for line in [
+            *(f"{count} not scored: {reason}" for reason, count in task.skipped.items()),
+            *task.notes,
+        ]:
             typer.echo(f"{name}: {line}")
 
 

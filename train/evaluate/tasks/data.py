@@ -135,8 +135,10 @@ def text_of(data: bytes, where: str) -> str:
 
 def table(text: str, delimiter: str, where: str) -> Iterator[dict[str, Any] | str]:
     """Rows of a table with a heading; those of TSV files have no quotes."""
-    quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
+    stream = io.StringIO(text, newline="")
+    lines = (
+        csv.reader(stream) if delimiter == "," else csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+    )
     try:
         heading = next(lines, None)
         if heading is None:

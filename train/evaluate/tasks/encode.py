@@ -50,6 +50,16 @@ class Encoder:
                 found.append(Query([self.eos_id], whole))
         return found
 
+    def windows(self, text: str, longest: int, stride: int | None = None) -> list[Query]:
+        """A whole text as queries that score each of its tokens once, as lm-evaluation-harness cuts it: the first `longest` tokens
+        after the end-of-text token, then `stride` at a time (all `longest`), after as many as the model can also read."""
+        ids = self.ids([text])[text]
+        found = [Query([self.eos_id], ids[:longest])] if ids else []
+        for start in range(longest, len(ids), min(stride or longest, longest)):
+            end = min(start + min(stride or longest, longest), len(ids))
+            found.append(Query(ids[end - longest - 1 : start], ids[start:end]))
+        return found
+
 
 def moved(context: str, continuation: str) -> Pair:
     """The pair with the white space at the end of the context moved to the continuation."""

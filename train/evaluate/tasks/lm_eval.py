@@ -20,6 +20,7 @@ from corpusmill.train.evaluate.rows import Query
 from corpusmill.train.evaluate.splits import newest_checkpoint
 from corpusmill.train.evaluate.tasks.run import Model, open_model
 from corpusmill.train.evaluate.tasks.score import continued, sampling
+from corpusmill.train.parallel.mesh import join
 from corpusmill.train.run_folder import TOKENIZER, open_run
 
 # Of a request to generate: names for the most tokens, the first one that is given counts.
@@ -37,8 +38,7 @@ def harness_model(run: str | Path, settings: Sequence[str] = (), rows: int = 16)
     except ImportError:
         raise UserError("lm-evaluation-harness is not installed: pip install lm-eval") from None
     config, folder = open_run(run, settings)
-    tokenizer = (folder / TOKENIZER).read()
-    model = open_model(config, folder, newest_checkpoint(folder), tokenizer, rows)
+    model = open_model(config, folder, newest_checkpoint(folder), join(config), rows)
 
     class Native(TemplateLM):  # type: ignore[misc]
         """Scores token ids with our scorer, generates with our engine."""

@@ -31,7 +31,10 @@ class Choices(NamedTuple):
 
 
 def choice_metrics(task: Task, found: Choices) -> dict[str, float]:
-    """By name; of a task with `perplexity` the item has its `loglikelihood`, whose mean that is computed from."""
+    """By name; of a task with `perplexity` the item has its `loglikelihood`, whose mean that is computed from, and of a whole
+    text its own bits per byte."""
+    if task.output_type == "loglikelihood_rolling":
+        return {"bits_per_byte": -found.sums[0] / math.log(2) / len(found.texts[0].encode())}
     if task.output_type == "loglikelihood":
         own = {"acc": float(found.greedy[0]), "loglikelihood": found.sums[0], **per_byte(found)}
         return {name: own[name] for name in (item_name(one.metric) for one in task.metrics)}

@@ -24,6 +24,7 @@ class Question(NamedTuple):
     slices: dict[str, str]
     fields: dict[str, Any]
     prompt: str  # that all choices share
+    own: str  # what of it is the item's own
     contexts: list[str]
     continuations: list[str]
     texts: list[str]
@@ -96,15 +97,16 @@ class Renderer:
         """The question of a row, `examples` being the text of the examples before it."""
         task, templates = self.task, self.templates
         prompt = templates.label("description", task.description, columns) + examples
-        contexts, texts, golds, references = [prompt], list[str](), list[int](), list[str]()
+        contexts, texts, golds, references, own = [prompt], list[str](), list[int](), list[str](), ""
         if task.output_type == "schema":
             starts, answer = self.choices(columns), self.target(columns)
             golds = [self.right_context(columns, len(starts))]
-            contexts = [prompt + start for start in starts]
+            contexts, own = [prompt + start for start in starts], starts[golds[0]] + answer
             continuations = [task.target_delimiter + answer] * len(starts)
             texts = [answer] * len(starts)
         else:
-            prompt += templates.label("doc_to_text", task.doc_to_text, columns)
+            own = templates.label("doc_to_text", task.doc_to_text, columns)
+            prompt += own
             if task.output_type == "multiple_choice":
                 texts = self.choices(columns)
                 golds = self.golds(columns, texts)
@@ -112,6 +114,9 @@ class Renderer:
             elif task.output_type == "loglikelihood":
                 texts = continuations = [self.target(columns)]
                 golds = [0]
+            elif task.output_type == "loglikelihood_rolling":
+                texts = continuations = [self.target(columns)]
+                golds, prompt = [0], ""
             else:
                 continuations, references = [], self.references(columns)
             contexts = [prompt] * len(continuations)
@@ -123,7 +128,7 @@ class Renderer:
             cluster=str(templates.column("cluster", task.cluster, columns)) if task.cluster else identity,
             slices={name: str(templates.column(f"slices.{name}", t, columns)) for name, t in task.slices.items()},
             fields={name: templates.column(f"fields.{name}", t, columns) for name, t in task.fields.items()},
-            prompt=prompt, contexts=contexts, continuations=continuations, texts=texts, golds=golds,
+            prompt=prompt, own=own, contexts=contexts, continuations=continuations, texts=texts, golds=golds,
             references=references,
         )  # fmt: skip
 

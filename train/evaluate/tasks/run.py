@@ -4,6 +4,7 @@ same weights, task, data and settings is not scored again."""
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -28,11 +29,11 @@ from corpusmill.train.evaluate.tasks.encode import Encoder
 from corpusmill.train.evaluate.tasks.metrics import confusion, of_counts
 from corpusmill.train.evaluate.tasks.read import Found, find_task
 from corpusmill.train.evaluate.tasks.render import Question, Renderer
-from corpusmill.train.evaluate.tasks.score import Answers, Scored, score_choices, score_texts
+from corpusmill.train.evaluate.tasks.score import Answers, Scored, score_choices, score_rolling, score_texts
 from corpusmill.train.generate.generate import Opened
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.log.sinks import log_line
-from corpusmill.train.parallel.mesh import join
+from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import TOKENIZER
 
@@ -95,6 +96,8 @@ class Model(NamedTuple):
 def score(prepared: Prepared, model: Model, rows: int = 16) -> Scored:
     """The items of a task. Raises `UserError` if it generates and the model cannot."""
     task, questions = prepared.task, prepared.questions
+    if task.output_type == "loglikelihood_rolling":
+        return score_rolling(task, questions, model.encoder, model.answers, model.longest)
     if task.output_type != "generate_until":
         return score_choices(task, questions, model.encoder, model.answers, model.longest)
     if model.opened is None:
@@ -122,32 +125,55 @@ def summary(prepared: Prepared, scored: Scored, key: str) -> TaskResult:
 
 
 def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
-    """Means of the items' metrics; perplexity is computed from that of the log-likelihood."""
-    found = {}
+    """Means of the items' metrics, and what is computed from sums over all of them."""
+    if not items:
+        return {}
     clusters = [item.cluster for item in items]
-    for name in items[0].metrics if items else ():
-        found[name] = estimate([item.metrics[name] for item in items], clusters)
+    if task.output_type == "loglikelihood_rolling":
+        texts = [item.choices[0] for item in items]
+        nats = {
+            "byte": ratio(items, [len(text.encode()) for text in texts]),
+            "word": ratio(items, [len(re.split(r"\s+", text)) for text in texts]),
+        }
+        made = {
+            "bits_per_byte": scaled(nats["byte"], 1 / math.log(2)),
+            "byte_perplexity": exponential(nats["byte"]), "word_perplexity": exponential(nats["word"]),
+        }  # fmt: skip
+        return {one.metric: made[one.metric] for one in task.metrics}
+    found = {name: estimate([item.metrics[name] for item in items], clusters) for name in items[0].metrics}
     for name in CLASSES:
-        if task.wants(name) and items:
+        if task.wants(name):
             found[name] = bootstrap(partial(of_counts, name), confusion(items), clusters)
-    if task.wants("perplexity") and "loglikelihood" in found:
-        found["perplexity"] = perplexity(found["loglikelihood"])
+    if task.wants("perplexity"):
+        found["perplexity"] = exponential(scaled(found["loglikelihood"], -1))
     return found
 
 
-def perplexity(mean: Estimate) -> Estimate:
-    """exp(-mean) with the interval of the mean, and the standard error of its linear approximation."""
+def ratio(items: Sequence[Item], sizes: Sequence[int]) -> Estimate:
+    """Nats of all items together over their sizes together; its uncertainty by linear approximation."""
+    nats = [-item.logprobs[0] for item in items]
+    value, mean = sum(nats) / sum(sizes), sum(sizes) / len(sizes)
+    parts = [value + (x - value * size) / mean for x, size in zip(nats, sizes, strict=True)]
+    return estimate(parts, [item.cluster for item in items])
+
+
+def scaled(of: Estimate, factor: float) -> Estimate:
+    """A multiple of a figure."""
+    ends = [None if end is None else end * factor for end in (of.low, of.high)]
+    low, high = ends if factor > 0 else ends[::-1]
+    se = None if of.se is None else of.se * abs(factor)
+    return of.model_copy(update={"value": of.value * factor, "se": se, "low": low, "high": high})
+
+
+def exponential(of: Estimate) -> Estimate:
+    """exp of a figure, with its interval's ends, and the standard error by linear approximation."""
 
     def exp(value: float | None) -> float | None:
-        return None if value is None else math.exp(min(-value, 700.0))
+        return None if value is None else math.exp(min(value, 700.0))
 
-    value = math.exp(min(-mean.value, 700.0))
-    return mean.model_copy(
-        update={
-            "value": value, "se": None if mean.se is None else value * mean.se, "low": exp(mean.high),
-            "high": exp(mean.low),
-        }
-    )  # fmt: skip
+    value = math.exp(min(of.value, 700.0))
+    se = None if of.se is None else value * of.se
+    return of.model_copy(update={"value": value, "se": se, "low": exp(of.low), "high": exp(of.high)})
 
 
 def chance(task: Task, items: Sequence[Item]) -> float | None:
@@ -176,9 +202,8 @@ def evaluate_tasks(
         raise UserError(f"--data {unknown[0]}=...: no such task is evaluated (--tasks: {', '.join(names)})")
     prepared = [prepare(one, given or {}, folders, limit, fewshot) for one in found]
     newest = newest_checkpoint(run)
-    tokenizer = (run / TOKENIZER).read()
     empty = EvaluationResults(
-        name=config.name, step=newest.step, weights_hash=newest.weights_xxh3, tokenizer_hash=checksum(tokenizer),
+        name=config.name, step=newest.step, weights_hash=newest.weights_xxh3, tokenizer_hash=checksum((run / TOKENIZER).read()),
         precision=config.precision, version=version("corpusmill"), tasks={},
     )  # fmt: skip
     known = known_results(run, empty)
@@ -193,7 +218,7 @@ def evaluate_tasks(
     world = join(config)
     if todo and world.first:  # no figures beside items of others, whenever this is killed
         write(run, empty, results)
-    model = open_model(config, run, newest, tokenizer, rows) if todo else None
+    model = open_model(config, run, newest, world, rows) if todo else None
     for one in todo:
         assert model is not None
         log_line(f"{one.task.task}: {len(one.questions):,} items")
@@ -215,15 +240,13 @@ def write(run: Folder, about: EvaluationResults, results: dict[str, TaskResult])
         (run / ITEMS).delete(sorted(stale))
 
 
-def open_model(
-    config: TrainConfig, run: Folder, found: Checkpoint, tokenizer: bytes, rows: int = 16
-) -> Model:
-    """The model of a checkpoint; it generates in one process only."""
-    world, longest = join(config), config.data.sequence_length
+def open_model(config: TrainConfig, run: Folder, found: Checkpoint, world: World, rows: int = 16) -> Model:
+    """The model of a checkpoint, for batches of `rows`; it generates in one process only."""
+    longest = config.data.sequence_length
     kept = run_vocabulary(config, run)
     decoder = load_model(config, found, kept.vocab_size, world.device)
     scorer = Scorer(ParallelModel([decoder], world), config, world)
-    encoder = Encoder(library(tokenizer, str(run / TOKENIZER)), kept.eos_id)
+    encoder = Encoder(library((run / TOKENIZER).read(), str(run / TOKENIZER)), kept.eos_id)
     opened = None
     if world.size == 1:
         runner = Runner(decoder, kept.vocab_size, kept.eos_id, longest, config.precision)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from corpusmill.schemas.evaluation import Item
 from corpusmill.schemas.generation import Sampling
 from corpusmill.schemas.tasks import Generation, Task
@@ -62,18 +64,33 @@ def score_choices(
     return Scored(items, skipped, shortened(cut, len(items)))
 
 
+def score_rolling(
+    task: Task, questions: Sequence[Question], encoder: Encoder, answers: Answers, longest: int
+) -> Scored:
+    """Items of a task whose whole texts are scored."""
+    items, skipped = list[Item](), Counter[str]()
+    found = (Asked(one, encoder.windows(one.texts[0], longest, task.stride), []) for one in questions)
+    for part in parts(found):
+        fit = [one for one in part if one.queries]
+        skipped.update({NO_TOKEN: len(part) - len(fit)} if len(fit) < len(part) else {})
+        given = iter(answers([query for one in fit for query in one.queries]) if fit else [])
+        for one in fit:
+            windows = [next(given) for _ in one.queries]
+            tokens = np.concatenate([answer.tokens for answer in windows])
+            whole = Answer(tokens, all(answer.greedy for answer in windows))
+            items.append(choice_item(task, one.question, [whole], []))
+    scored = f"{task.stride} tokens at a time after the first" if task.stride else "without overlap"
+    return Scored(items, skipped, [f"texts are read in windows of {longest} tokens, {scored}"])
+
+
 def asked(task: Task, questions: Sequence[Question], encoder: Encoder) -> Iterator[Asked]:
     """The questions as token ids."""
     alone = task.wants("acc_mutual_info")
     for start in range(0, len(questions), QUERIES):
         some = questions[start : start + QUERIES]
-        pairs = [
-            pair for one in some for pair in zip(one.contexts, one.continuations, strict=True)
-        ]  # fmt: skip
+        pairs = [pair for one in some for pair in zip(one.contexts, one.continuations, strict=True)]
         queries = iter(encoder.queries(pairs))
-        without = iter(
-            encoder.queries([("", text) for one in some for text in one.continuations] if alone else [])
-        )
+        without = iter(encoder.queries([("", rest) for _, rest in pairs] if alone else []))
         for one in some:
             own = [next(queries) for _ in one.continuations]
             yield Asked(one, own, [next(without) for _ in own] if alone else [])
@@ -109,7 +126,8 @@ def choice_item(task: Task, question: Question, answers: list[Answer], unconditi
         together = zip(question.contexts, question.continuations, strict=True)
         choices = [context[start:] + rest for context, rest in together]
     return Item(
-        id=question.id, cluster=question.cluster, slices=question.slices, prompt=question.prompt, choices=choices,
+        id=question.id, cluster=question.cluster, slices=question.slices, prompt=question.prompt, question=question.own,
+        choices=choices,
         logprobs=sums, tokens=[len(answer.tokens) for answer in answers], greedy=greedy, unconditional=unconditional,
         gold=question.golds[0], golds=question.golds if len(question.golds) > 1 else [], fields=question.fields,
         metrics=choice_metrics(task, Choices(question.texts, sums, greedy, question.golds, unconditional)),
@@ -131,7 +149,8 @@ def score_texts(
     texts = continued(opened, kept, sampling(wanted, until, tokens), rows)
     items = [
         Item(
-            id=one.id, cluster=one.cluster, slices=one.slices, prompt=one.prompt, references=one.references,
+            id=one.id, cluster=one.cluster, slices=one.slices, prompt=one.prompt, question=one.own,
+            references=one.references,
             generated=text, metrics=text_metrics(task, text, one.references), fields=one.fields,
         )
         for one, text in zip(questions, texts, strict=True)

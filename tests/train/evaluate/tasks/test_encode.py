@@ -42,6 +42,19 @@ def test_any_pairs(pairs: list[tuple[str, str]]) -> None:
     assert all(len(query.context) > 0 for query in found)
 
 
+@given(st.text(st.sampled_from("abc é"), max_size=40), st.integers(2, 9), st.none() | st.integers(1, 12))
+def test_windows_score_each_token_once(text: str, longest: int, stride: int | None) -> None:
+    found = ENCODER.windows(text, longest, stride)
+    assert [token for query in found for token in query.continuation] == ids(text)
+    for number, query in enumerate(found):
+        read = [*query.context, *query.continuation]
+        assert len(query.continuation) <= (min(stride or longest, longest) if number else longest)
+        assert len(read) == longest + 1 if number else query.context == [EOS]
+        if number:  # what comes before it in the text
+            end = sum(len(one.continuation) for one in found[: number + 1])
+            assert read == ids(text)[end - longest - 1 : end]
+
+
 def test_a_token_across_the_border_belongs_to_the_continuation_or_is_none() -> None:
     (query,) = ENCODER.queries([("the answer: ", "the")])
     assert ENCODER.tokenizer.decode(list(query.continuation)) == " the"

@@ -22,10 +22,11 @@ from corpusmill.train.evaluate.tasks.read import SHIPPED, read_task
 from corpusmill.train.evaluate.tasks.run import evaluate_tasks
 from corpusmill.train.run_folder import open_run
 from tests.conftest import DATA, IMPORT_PATH, shared
+from tests.train.evaluate.tasks.runs import LENGTH
 from tests.train.test_commands import command
 
 PACKAGES = (
-    "lm-eval==0.4.13", "transformers==5.23.0", "accelerate==1.15.0", "sacrebleu==2.6.0", "portalocker==4.4.2",
+    "lm-eval==0.4.13", "transformers==5.24.0", "accelerate==1.15.0", "sacrebleu==2.6.0", "portalocker==4.4.2",
     "tabulate==0.9.0", "more-itertools==11.2.1", "sqlitedict==2.1.0", "word2number==1.1",
 )  # fmt: skip
 MEAN = {"aggregation": "mean", "higher_is_better": True}
@@ -136,7 +137,10 @@ def real() -> dict[str, Case]:
     if not sets.is_dir():
         return {}
     with gzip.open(sets / "crows_pairs/crows_pairs.csv.gz", "rt", encoding="utf-8", newline="") as stream:
-        crows = some(list(csv.DictReader(stream)), 8)
+        # The harness takes the column without a name for the (empty) doc_to_text.
+        crows = [
+            {key: value for key, value in row.items() if key} for row in some(list(csv.DictReader(stream)), 8)
+        ]
     with (sets / "winogender/all_sentences.tsv").open(encoding="utf-8", newline="") as stream:
         gender = some(list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)), 12)
     numbers = [
@@ -238,8 +242,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory, reader: Path) -> Answers:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
         shutil.copytree(reader / "run", folder / "run")
-        tasks = [str(folder / f"tasks/{name}.ours.yaml") for name in CASES]
-        evaluate_tasks(*open_run(folder / "run", [f"data.shards={reader / 'shards'}"]), tasks)
+        tasks = ["text", *(str(folder / f"tasks/{name}.ours.yaml") for name in CASES)]
+        opened = open_run(folder / "run", [f"data.shards={reader / 'shards'}"])
+        evaluate_tasks(*opened, tasks, given={"text": [str(folder / "tasks/texts.jsonl")]})
 
     folder = shared(tmp_path_factory, "lm-eval", make)
     if (folder / "reason").exists():
@@ -247,7 +252,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory, reader: Path) -> Answers:
     harness = json.loads((folder / "tasks/answer.json").read_text())
     items = {
         name: [Item.model_validate_json(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        for name in CASES
+        for name in (*CASES, "text")
         if (file := folder / f"run/{ITEMS}/{name}.jsonl").exists()
     }
     results = EvaluationResults.from_json((folder / "run/evaluation/results.json").read_bytes(), "results")
@@ -301,6 +306,16 @@ def test_metrics_are_equal(answers: Answers, name: str) -> None:
         metric = key.partition(",")[0]
         for own in {metric, key} & set(figures):
             assert figures[own].value == pytest.approx(value, rel=1e-4), key
+
+
+def test_bits_per_byte_are_equal(answers: Answers) -> None:
+    """Of a text within a window, and of one that several windows read."""
+    theirs = answers.harness["exported"]["rolling"]
+    for item, sample in zip(answers.items["text"], theirs["items"], strict=True):
+        assert item.logprobs[0] == pytest.approx(sample["answered"][0][0], rel=1e-6)
+    assert [item.tokens[0] > LENGTH for item in answers.items["text"]] == [False, True]
+    found = answers.results.tasks["text"].metrics["bits_per_byte"].value
+    assert found == pytest.approx(theirs["results"]["bits_per_byte,none"], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", [*CASES, "rolling"])
