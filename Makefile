@@ -1,17 +1,18 @@
 # Two commands do everything on a fresh machine: `make quickstart` and `make test`. `make help` lists the rest.
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 BIN := .venv/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+# Byte code of what is imported is written when it is imported: that of all files takes longer than their installation.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 RUN := runs/quickstart
 # Byte code is compiled once, not by each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev quickstart test test-slow lint bench docs schemas lock clean
+.PHONY: help setup dev quickstart test test-fast lint bench docs schemas lock clean
 
 help:
 	@echo "make quickstart   set up .venv, build the example corpus, train a small model on it"
 	@echo "make test         set up .venv with the test tools, run the whole suite"
-	@echo "make test-slow    the proofs that take minutes (kills, worker counts)"
+	@echo "make test-fast    the suite without the proofs that take minutes (kills, worker counts)"
 	@echo "make lint         ruff and mypy"
 	@echo "make bench        measure every figure of the docs; writes bench/RESULTS.md"
 	@echo "make docs         the documentation as a site, in site/"
@@ -55,10 +56,10 @@ quickstart: .venv/run.stamp
 	@echo "report: $(RUN)/report.html   why one document went: $(BIN)/corpusmill why DOC_ID --run $(RUN)"
 
 test: .venv/dev.stamp
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" tests
+	$(BIN)/python -m pytest -n 3 --dist worksteal tests
 
-test-slow: .venv/dev.stamp
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
+test-fast: .venv/dev.stamp
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" tests
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

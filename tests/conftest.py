@@ -36,6 +36,11 @@ settings.register_profile(
 settings.load_profile("ci")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests first: one that began last would run alone."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish() -> None:
     """Whatever is imported stays: collections of garbage, of which runs of the trainer ask for some, need not look at it."""
     gc.collect()
