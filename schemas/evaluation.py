@@ -38,6 +38,11 @@ class Item(Strict):
     unconditional: list[float] = Field(default=[], description="of each choice without the prompt, nats")
     gold: int | None = Field(default=None, description="place of the right choice")
     golds: list[int] = Field(default=[], description="places of all right choices, if there are several")
+    core: bool | None = Field(
+        default=None,
+        description="whether it is right by CORE's rule: of choices the highest mean log-probability of the tokens in which"
+        " they differ, of one continuation greedy decoding",
+    )
     references: list[str] = Field(default=[], description="right texts, for generated ones")
     generated: str | None = Field(default=None, description="text that the model generated")
     metrics: dict[str, float] = Field(

@@ -11,7 +11,7 @@ from corpusmill.common.hugging_face import library
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import Item
 from corpusmill.train.evaluate.scorer import Scorer
-from corpusmill.train.evaluate.statistics import centred
+from corpusmill.train.evaluate.statistics import centred, of_core
 from corpusmill.train.evaluate.tasks.encode import Encoder
 from corpusmill.train.evaluate.tasks.read import find_task
 from corpusmill.train.evaluate.tasks.run import Model, Prepared, chance, prepare
@@ -78,9 +78,8 @@ class TaskCurves:
         for one, count in zip(self.prepared, self.counts, strict=True):
             items = score_task(part_of(one, count), ready).items
             tasks[one.task.task] = means(items)
-            guess = chance(one.task, items)
-            if guess is not None and "acc" in tasks[one.task.task]:
-                centre.append((tasks[one.task.task]["acc"], guess))
+            if (part := of_core(items, chance(one.task, items))) is not None:
+                centre.append(part)
         return Scores(tasks, centred(centre)), line
 
     def _known(self) -> list[int] | None:

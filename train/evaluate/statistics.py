@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from corpusmill.schemas.evaluation import Estimate
+from corpusmill.schemas.evaluation import Estimate, Item
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -183,6 +183,14 @@ def holm(ps: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(ps) - rank) * ps[place]))
         adjusted[place] = highest
     return adjusted
+
+
+def of_core(items: Sequence[Item], chance: float | None) -> tuple[float, float] | None:
+    """Accuracy by CORE's rule and chance level of a task, for `centred`; None for a task of which CORE has no kind."""
+    right = [item.core for item in items if item.core is not None]
+    if not right or (chance is not None and chance >= 1):
+        return None
+    return sum(right) / len(right), chance or 0.0
 
 
 def centred(pairs: Sequence[tuple[float, float]]) -> float | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -17,6 +18,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.evaluate.during import ITEMS_FILE, LEAST
+from corpusmill.train.evaluate.report.facts import read_items
 from corpusmill.train.evaluate.tasks.run import evaluate_tasks
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.log.plots import History, groups
@@ -90,10 +92,12 @@ def test_the_figures_are_those_of_an_evaluation_and_the_run_is_the_same(
     for task, result in after.tasks.items():
         for name in NAMES:
             assert found[12][task][name] == pytest.approx(result.metrics[name].value, abs=1e-6), (task, name)
-    row = read_metrics(folder)[-1]
-    assert row["core"] == pytest.approx(
-        ((row["tasks"]["guess"]["acc"] - 0.25) / 0.75 + 2 * row["tasks"]["pairs"]["acc"] - 1) / 2
-    )
+    items = {name: list(read_items(folder, name)) for name in after.tasks}
+    above = [
+        (np.mean([i.core for i in items[name]]) - chance) / (1 - chance)
+        for name, chance in (("guess", 0.25), ("pairs", 0.5))
+    ]
+    assert read_metrics(folder)[-1]["core"] == pytest.approx(sum(above) / 2)
     assert found[4]["pairs"] != found[12]["pairs"]
     plain = run(settings("plain", tasks=[]))
     assert scored(plain) == {} and [row["loss"] for row in read_metrics(plain)] == [

@@ -21,7 +21,7 @@ from corpusmill.schemas.evaluation import (
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.failures import primary, weak, words
 from corpusmill.train.evaluate.splits import EVALUATION
-from corpusmill.train.evaluate.statistics import centred
+from corpusmill.train.evaluate.statistics import centred, estimate, of_core
 from corpusmill.train.run_folder import PLAN, RESULT, read_json
 
 Facts = dict[str, Any]
@@ -35,9 +35,9 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
     results, splits = read_results(run), read_json(run / EVALUATION)
     if results is None and not splits:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
-    tasks = [
-        _task(one, list(read_items(run, name))) for name, one in (results.tasks if results else {}).items()
-    ]
+    found = results.tasks if results else {}
+    items = {name: list(read_items(run, name)) for name in found}
+    tasks = [_task(one, items[name]) for name, one in found.items()]
     return {
         "name": config.name,
         "step": max(part["step"] for part in (splits, results.model_dump() if results else {}) if part),
@@ -45,7 +45,7 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
         "splits": splits,
         "tasks": tasks,
         "contamination": _contamination(run, results),
-        "core": core([task["result"] for task in tasks]),
+        "core": core([(items[name], one.chance) for name, one in found.items()]),
         "result": dict.fromkeys(OF_TRAINING) | read_json(run / RESULT),
         "plan": {"sources": {}} | read_json(run / PLAN),
         "config": config.model_dump(mode="json"),
@@ -98,19 +98,19 @@ def verdict(estimate: Estimate | None, chance: float | None) -> str:
     return "below chance" if estimate.high < chance else "at chance"
 
 
-def core(tasks: Sequence[Facts]) -> Facts | None:
-    """The mean above chance of the tasks that have a chance level, with the standard error that follows from theirs; None without
-    such a task."""
+def core(tasks: Sequence[tuple[Sequence[Item], float | None]]) -> Facts | None:
+    """CORE's mean above chance over tasks (their items, their chance level) that are of its kinds, with its standard error; None
+    without one."""
     parts, errors = list[tuple[float, float]](), list[float | None]()
-    for task in tasks:
-        found, chance = task["metrics"].get("acc"), task["chance"]
-        if found and chance is not None and chance < 1:
-            parts.append((found["value"], chance))
-            errors.append(None if found["se"] is None else found["se"] / (1 - chance))
+    for items, chance in tasks:
+        if (part := of_core(items, chance)) is not None:
+            found = estimate([float(item.core or 0) for item in items], [item.cluster for item in items])
+            parts.append(part)
+            errors.append(None if found.se is None else found.se / (1 - part[1]))
     known = [error for error in errors if error is not None]
     se = (
         math.sqrt(sum(error**2 for error in known)) / len(known)
-        if len(known) == len(parts) and parts
+        if known and len(known) == len(parts)
         else None
     )
     value = centred(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,9 @@ def score_choices(
         for one in fit:
             cut += any(len(q.context) + len(q.continuation) - 1 > longest for q in one.queries)
             given = [next(found) for _ in one.queries]
-            items.append(choice_item(task, one.question, given, [next(found).sum for _ in one.alone]))
+            alone = [next(found).sum for _ in one.alone]
+            item = choice_item(task, one.question, given, alone)
+            items.append(item.model_copy(update={"core": core(task, one, given)}))
     return Scored(items, skipped, shortened(cut, len(items)))
 
 
@@ -132,6 +135,22 @@ def choice_item(task: Task, question: Question, answers: list[Answer], unconditi
         gold=question.golds[0], golds=question.golds if len(question.golds) > 1 else [], fields=question.fields,
         metrics=choice_metrics(task, Choices(question.texts, sums, greedy, question.golds, unconditional)),
     )  # fmt: skip
+
+
+def core(task: Task, asked: Asked, answers: Sequence[Answer]) -> bool:
+    """Whether an item is right as in CORE (DCLM, arXiv 2406.11794): the choice with the highest mean log-probability over the tokens
+    behind what all choices begin with; of one continuation, each token being the likeliest."""
+    if task.output_type == "loglikelihood":
+        return answers[0].greedy
+    same = 0
+    if task.output_type != "schema":
+        continuations = [query.continuation for query in asked.queries]
+        same = sum(
+            1 for _ in takewhile(lambda tokens: len(set(tokens)) == 1, zip(*continuations, strict=False))
+        )
+    # Of a choice with which all others begin, all tokens count.
+    means = [answer.tokens[same:] if len(answer.tokens) > same else answer.tokens for answer in answers]
+    return int(np.argmax([part.mean(dtype=np.float64) for part in means])) in asked.question.golds
 
 
 def score_texts(

@@ -64,7 +64,7 @@ def task(
             Item(
                 id=f"{name}-{number}", cluster=f"{name}-{number}", slices={"subject": subject},
                 prompt=f"{HOSTILE} question {number}", choices=[f"{HOSTILE} {n}" for n in range(4)], logprobs=sums,
-                tokens=[2] * 4, greedy=[False] * 4, gold=gold, metrics={"acc": float(is_right)},
+                tokens=[2] * 4, greedy=[False] * 4, gold=gold, metrics={"acc": float(is_right)}, core=is_right,
             )
         )  # fmt: skip
     by = {
@@ -130,7 +130,8 @@ def test_figures_of_the_page(run: Folder, config: Any) -> None:
     assert mmlu["verdict"] == "above chance" and near["verdict"] == "at chance" and open_["verdict"] == ""
     assert mmlu["weak"][0]["value"] == "<b>art</b>"
     values = [(one["result"]["metrics"]["acc"]["value"] - 0.25) / 0.75 for one in (mmlu, near)]
-    assert facts["core"]["value"] == pytest.approx(sum(values) / 2) and facts["core"]["tasks"] == 2
+    values.append(open_["result"]["metrics"]["acc"]["value"])  # without a chance level: of 0
+    assert facts["core"]["value"] == pytest.approx(sum(values) / 3) and facts["core"]["tasks"] == 3
     for kind, is_right in (("right", True), ("wrong", False), ("surely wrong", False)):
         for one in mmlu["samples"][kind]:
             assert {c["gold"] for c in one["choices"] if c["chosen"]} == {is_right}
@@ -175,14 +176,17 @@ def test_damage_is_named(run: Folder, tmp_path: Path, config: Any) -> None:
 
 
 def test_core_is_the_mean_above_chance() -> None:
-    def one(value: float, chance: float | None, se: float | None = 0.01) -> dict[str, Any]:
-        return {"metrics": {"acc": {"value": value, "se": se}}, "chance": chance}
+    def items(right: int, count: int) -> list[Item]:
+        return [
+            Item(id=str(n), cluster=str(n), prompt="", metrics={}, core=None if right < 0 else n < right)
+            for n in range(count)
+        ]
 
-    assert core([one(0.25, 0.25), one(1.0, 0.5), one(0.3, None)]) == {
-        "value": 0.5, "se": pytest.approx(((0.01 / 0.75) ** 2 + 0.02**2) ** 0.5 / 2), "tasks": 2,
-    }  # fmt: skip
-    assert core([one(0.3, None)]) is None
-    assert core([one(0.5, 0.0, None)]) == {"value": 0.5, "se": None, "tasks": 1}
+    found = core([(items(25, 100), 0.25), (items(30, 40), 0.5), (items(-1, 9), None), (items(3, 10), None)])
+    assert found and found["value"] == pytest.approx((0 + 0.5 + 0.3) / 3) and found["tasks"] == 3
+    errors = [(0.25 * 0.75 / 99) ** 0.5 / 0.75, (0.75 * 0.25 / 39) ** 0.5 / 0.5, (0.3 * 0.7 / 9) ** 0.5]
+    assert found["se"] == pytest.approx(sum(e * e for e in errors) ** 0.5 / 3)
+    assert core([(items(-1, 5), 0.5)]) is None
 
 
 def test_words_and_numbers() -> None:
