@@ -65,7 +65,7 @@ class Reference:
         if kind == "greedy":
             return bool(found[0][2][len(self.losses(row["text"])[0]) :].all())
         ids = [one[0][::-1] if kind == "schema" else one[0] for one in found]
-        same = len(os.path.commonprefix(ids))
+        same = len(os.path.commonprefix(ids))  # noqa: RUF071 (of lists)
         spans = [(one[1][len(one[0]) - same :] if kind == "schema" else one[1][same:]) for one in found]
         return int(torch.stack([span.double().mean() for span in spans]).argmin()) == row["gold"]
 
