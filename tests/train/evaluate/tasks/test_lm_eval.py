@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from bench.peers import NotMeasured, packages
+from bench.peers import HARNESS, NotMeasured, packages
 from corpusmill.schemas.evaluation import ITEMS, EvaluationResults, Item
 from corpusmill.train.evaluate.tasks.read import SHIPPED, read_task
 from corpusmill.train.evaluate.tasks.run import evaluate_tasks
@@ -25,10 +25,6 @@ from tests.conftest import DATA, IMPORT_PATH, shared
 from tests.train.evaluate.tasks.runs import LENGTH
 from tests.train.test_commands import command
 
-PACKAGES = (
-    "lm-eval==0.4.13", "transformers==5.24.0", "accelerate==1.15.0", "sacrebleu==2.6.0", "portalocker==4.4.2",
-    "tabulate==0.9.0", "more-itertools==11.2.1", "sqlitedict==2.1.0", "word2number==1.1",
-)  # fmt: skip
 MEAN = {"aggregation": "mean", "higher_is_better": True}
 CHOICES = ["acc", "acc_norm", "acc_bytes", "exact_match", "brier_score"]
 ROLLING = {
@@ -84,6 +80,16 @@ MADE: dict[str, Case] = {
     ], ["exact_match"], [
         {"question": f"Who was {n}", "answer": {"aliases": [f"nobody {n}", "none"]}} for n in range(4)
     ], 2),
+    **{name: Case(f"glue/{name}/default.yaml", [
+        {"sentence": f"{sentences(n)} ", "sentence1": f"It is {n}.", "sentence2": f"He saw {n} of them .", "question": f"What is {n}?",
+         "question1": f"Why {n}?", "question2": f"How {n}?", "premise": sentences(n), "hypothesis": f" It has {n} sails" + "." * (n % 2),
+         "label": n % 2} for n in range(3)
+    ], ["acc"]) for name in ("sst2", "cola", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli")},
+    **{name: Case(f"super_glue/{name}/default.yaml", [
+        {"premise": f"The man {n} fell. ", "hypothesis": f"he was {n}", "choice1": "He slipped.", "choice2": f"It was {n}.",
+         "question": ("cause", "effect")[n % 2], "sentence1": f"The bank {n} is high.", "sentence2": "I sat at the bank.", "start1": 4,
+         "end1": 8, "label": n % 2} for n in range(3)
+    ], ["acc"]) for name in ("cb", "copa", "wic")},
 }  # fmt: skip
 
 
@@ -226,7 +232,7 @@ class Answers(NamedTuple):
 def answers(tmp_path_factory: pytest.TempPathFactory, reader: Path) -> Answers:
     def make(folder: Path) -> None:
         try:
-            peer = packages("lm-eval", PACKAGES)
+            peer = packages(HARNESS.name, HARNESS.requirements)
         except NotMeasured as reason:
             (folder / "reason").write_text(str(reason))
             return
