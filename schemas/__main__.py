@@ -14,7 +14,7 @@ def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
-    from corpusmill.schemas.evaluation import ContaminationResults, EvaluationResults, Item
+    from corpusmill.schemas.evaluation import ContaminationResults, EvaluationResults, Item, SpeedResults
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
         Expired,
@@ -54,6 +54,7 @@ def models() -> dict[str, type[BaseModel]]:
         Task,
         TaskData,
         Item,
+        SpeedResults,
         SearchConfig,
         StageManifest,
         PartitionManifest,

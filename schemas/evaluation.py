@@ -14,6 +14,7 @@ from corpusmill.schemas.manifest import Strict
 
 RESULTS = "evaluation/results.json"
 CONTAMINATION = "evaluation/contamination.json"
+SPEED = "evaluation/speed.json"
 ITEMS = "evaluation/items"  # folder of <task>.jsonl
 
 
@@ -132,3 +133,26 @@ class ContaminationResults(Strict):
     ngram: int
     threshold: float
     tasks: list[ContaminatedTask]
+
+
+class BatchSpeed(Strict):
+    """Of texts that are generated together."""
+
+    batch: int
+    prefill_tokens_per_second: float = Field(description="of reading prompts")
+    decode_tokens_per_second: float = Field(description="of writing, after each text's first token")
+
+
+class SpeedResults(Strict):
+    """`evaluation/speed.json`: what `corpusmill evaluate --speed` measured."""
+
+    step: int
+    device: str
+    threads: int
+    precision: str
+    prompt_tokens: int
+    new_tokens: int
+    batches: list[BatchSpeed]
+    first_token_p50: float = Field(description="seconds from a prompt to its first token, one at a time")
+    first_token_p95: float
+    memory_mib: float = Field(description="peak of the device, or of the process on a CPU")

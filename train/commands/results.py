@@ -51,6 +51,31 @@ def contamination(
             typer.echo(f"{task.task} {one.item}: {one.share:.0%} in {one.doc_id} of {one.source}")
 
 
+def print_speed(config: TrainConfig, folder: Folder, json_: bool) -> None:
+    """`corpusmill evaluate --speed`."""
+    from corpusmill.train.evaluate.speed import measure
+
+    found = measure(config, folder)
+    write_page(config, folder)
+    if json_:
+        print_json(found.model_dump(mode="json"))
+        return
+    rows = [["texts at once", "reading, tokens/s", "writing, tokens/s"]]
+    for one in found.batches:
+        rows.append(
+            [str(one.batch), f"{one.prefill_tokens_per_second:,.0f}", f"{one.decode_tokens_per_second:,.0f}"]
+        )
+    about = f"{found.threads} threads" if found.device == "cpu" else found.device
+    print_table(
+        rows,
+        f"Prompts of {found.prompt_tokens} tokens, {found.new_tokens} new ones, {found.precision}, {about}",
+    )
+    typer.echo(
+        f"first token after {1000 * found.first_token_p50:.1f} ms (95th percentile {1000 * found.first_token_p95:.1f} ms);"
+        f" peak memory {found.memory_mib:,.0f} MiB"
+    )
+
+
 def write_page(config: TrainConfig, folder: Folder) -> None:
     """evaluation.html and the model card, of all that the run's folder has of evaluations; in the first process."""
     if os.environ.get("RANK", "0") == "0":

@@ -10,7 +10,7 @@ import typer
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.train.commands.options import Config, Json, Run, Set, print_json, print_table, setting
-from corpusmill.train.commands.results import write_page
+from corpusmill.train.commands.results import print_speed, write_page
 
 
 def train(
@@ -60,6 +60,9 @@ def evaluate(
         int | None, typer.Option(min=0, help="of --tasks: examples in each prompt [the task's]")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="of --tasks: rows that are computed together")] = 16,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="measure instead how fast it generates, at batches of 1, 4 and 16")
+    ] = False,
     ngram_tokens: Annotated[
         int | None,
         typer.Option(
@@ -72,6 +75,9 @@ def evaluate(
     """Loss and bits per byte by source, beside n-gram models; or figures of tasks (--tasks), beside chance."""
     from corpusmill.train.run_folder import open_run
 
+    if speed:
+        print_speed(*open_run(run, set_), json_)
+        return
     if tasks:
         from corpusmill.train.commands.tasks import data_of, names_of, print_results
         from corpusmill.train.evaluate.tasks.run import evaluate_tasks

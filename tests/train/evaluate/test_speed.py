@@ -1,0 +1,50 @@
+"""What is measured of generation's speed, and that nothing ends early."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from corpusmill.common.config import load
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.evaluation import SPEED, SpeedResults
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.evaluate.report.page import PAGE, write
+from corpusmill.train.evaluate.speed import measure, one_round
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.generate import open_model
+
+
+def test_figures_add_up_and_are_on_the_page(reader: Path, tmp_path: Path) -> None:
+    shutil.copytree(reader / "run", tmp_path / "run")
+    config, run = load(TrainConfig, reader / "config.yaml"), Folder(tmp_path / "run")
+    found = measure(config, run, batches=(1, 3))
+    assert found == SpeedResults.from_json((run / SPEED).read(), SPEED)
+    assert (found.prompt_tokens, found.new_tokens) == (64, 96) and [b.batch for b in found.batches] == [1, 3]
+    assert 0 < found.first_token_p50 <= found.first_token_p95 and found.memory_mib > 10
+    for one in found.batches:
+        assert one.prefill_tokens_per_second > one.decode_tokens_per_second > 1
+    write(config, run)
+    assert f"{round(found.batches[1].decode_tokens_per_second):,}" in (run / PAGE).read().decode()
+
+
+def test_a_round_generates_all_that_it_counts(reader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_model(load(TrainConfig, reader / "config.yaml"), Folder(reader / "run"))
+    # A model that would end at once.
+    with torch.no_grad():
+        opened.runner.head[opened.runner.eos_id] = 100 * opened.runner.head.abs().max()
+    made = list[int]()
+    take = Engine.step
+
+    def counted(engine: Engine) -> object:
+        events = take(engine)
+        made.extend(event.token for event in events if event.token is not None)
+        return events
+
+    monkeypatch.setattr(Engine, "step", counted)
+    found = one_round(opened.runner, 4, 9, 7)
+    assert len(made) == 28 and opened.runner.eos_id not in made
+    assert found.prefill > 0 and found.decode > 0
