@@ -33,20 +33,20 @@ SLICE_VALUES = 40  # of one kind, in the table of a task
 
 def gather(config: TrainConfig, run: Folder) -> Facts:
     """Raises `UserError` if the run has not been evaluated, or its results are damaged."""
-    results, splits = read_results(run), read_json(run / EVALUATION)
-    if results is None and not splits:
+    results, splits, speed = read_results(run), read_json(run / EVALUATION), read_json(run / SPEED)
+    if results is None and not splits and not speed:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
     found = results.tasks if results else {}
     items = {name: list(read_items(run, name)) for name in found}
     tasks = [_task(one, items[name]) for name, one in found.items()]
     return {
         "name": config.name,
-        "step": max(part["step"] for part in (splits, results.model_dump() if results else {}) if part),
+        "step": max(part["step"] for part in (splits, speed, results.model_dump() if results else {}) if part),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
         "tasks": tasks,
         "contamination": _contamination(run, results),
-        "speed": read_json(run / SPEED),
+        "speed": speed,
         "core": core([(items[name], one.chance) for name, one in found.items()]),
         "result": dict.fromkeys(OF_TRAINING) | read_json(run / RESULT),
         "plan": {"sources": {}} | read_json(run / PLAN),
