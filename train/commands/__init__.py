@@ -8,6 +8,7 @@ from collections.abc import Callable
 import typer
 
 from corpusmill.train.commands.checkpoint import app as checkpoint
+from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
@@ -17,6 +18,7 @@ TRAIN, SEARCH = "configs/train/quickstart.yaml", "configs/search/quickstart.yaml
 COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments of each one's example
     (train, f"{TRAIN} --set output=runs/mine"),
     (evaluate, f"{TRAIN} --json"),
+    (compare_models, "runs/a runs/b --by subject"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (export, f"{TRAIN} model/"),
     (plan, TRAIN),
