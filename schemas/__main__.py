@@ -92,6 +92,7 @@ def models() -> dict[str, type[BaseModel]]:
 def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
     from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, UNITS
+    from corpusmill.schemas.evaluation import DOCUMENT_LOSSES
     from corpusmill.schemas.publication import PUBLISHED_DOCUMENTS, PUBLISHED_LEDGER
     from corpusmill.schemas.tables import (
         CHANGES,
@@ -125,6 +126,7 @@ def arrow_schemas() -> dict[str, str]:
         "decontaminate_matches": MATCHES,
         "validation_groups": GROUPS,
         "takedown_shards": HOLDING,
+        "evaluation_documents": DOCUMENT_LOSSES,
         "published_documents": PUBLISHED_DOCUMENTS,
         "published_ledger": PUBLISHED_LEDGER,
     }

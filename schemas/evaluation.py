@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from pydantic import Field
 
 from corpusmill.schemas.manifest import Strict
@@ -16,6 +17,17 @@ RESULTS = "evaluation/results.json"
 CONTAMINATION = "evaluation/contamination.json"
 SPEED = "evaluation/speed.json"
 ITEMS = "evaluation/items"  # folder of <task>.jsonl
+DOCUMENTS = "evaluation/documents"  # folder of <source>.parquet
+
+# `<source>.parquet`: the losses of the documents of a validation split, a row a document.
+DOCUMENT_LOSSES = pa.schema(
+    [
+        ("doc_id", pa.binary(16)),
+        ("tokens", pa.int64()),
+        ("nats", pa.float64()),  # sum of the losses of its tokens
+        ("bytes", pa.float64()),  # UTF-8, estimated: its characters times the bytes per character of the split
+    ]
+)
 
 
 class Item(Strict):

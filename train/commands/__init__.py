@@ -8,6 +8,7 @@ from collections.abc import Callable
 import typer
 
 from corpusmill.train.commands.checkpoint import app as checkpoint
+from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.results import contamination
@@ -22,6 +23,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (contamination, "runs/quickstart/train out/items"),
     (tasks, "hellaswag"),
     (task_data, "hellaswag --out task-data"),
+    (compare_models, "runs/a runs/b --by subject"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (export, f"{TRAIN} model/"),
     (plan, TRAIN),

@@ -18,7 +18,7 @@ from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.batch import Batch
-from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.fetch import BlockData, Blocks
 from corpusmill.train.data.pack import Rows, whole_block, windows
 from corpusmill.train.data.shards import Shards, Source, open_run_data
 from corpusmill.train.evaluate.baselines import NGRAM_TOKENS, STRICT, Baselines, all_blocks
@@ -70,10 +70,15 @@ def sample(
 def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
     """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
     for block in all_blocks(source):
-        if len(block.tokens):
-            found = whole_block(block, length, source.index.eos_id)
-            for start in range(0, len(found.tokens), batch):
-                yield _tensors(found, start, min(start + batch, len(found.tokens)))
+        yield from block_batches(block, length, source.index.eos_id, batch)
+
+
+def block_batches(block: BlockData, length: int, eos: int, batch: int) -> Iterator[Batch]:
+    """The same of a block: its tokens in order, the last row padded."""
+    if len(block.tokens):
+        found = whole_block(block, length, eos)
+        for start in range(0, len(found.tokens), batch):
+            yield _tensors(found, start, min(start + batch, len(found.tokens)))
 
 
 EVALUATION = "evaluation.json"
@@ -128,7 +133,7 @@ def identity(config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards, 
         ngram_tokens,
         found.state["loader"]["plan"],
     ]
-    return hash_json([2, found.weights_xxh3, *indexes, *settings])
+    return hash_json([3, found.weights_xxh3, *indexes, *settings])
 
 
 def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS) -> dict[str, Any]:
@@ -138,8 +143,11 @@ def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS)
     source alone (`unigram_source`), and of bigram and trigram models (`ngrams`: `corpusmill.train.evaluate.ngrams`) of the tokens that
     the run was `trained_on` and of `all` train tokens, which count at most `ngram_tokens` (0: no such models). Rows start
     without context, as in training. Bits per byte = nats / ln 2 / UTF-8 bytes of the split's text: comparable between
-    tokenizers. `all_sources` has the sums over the sources.
+    tokenizers. `all_sources` has the sums over the sources. The run's folder also gets the losses of each document
+    (`corpusmill.train.evaluate.documents`).
     """
+    from corpusmill.train.evaluate.documents import document_losses, keep
+
     world = join(config)
     shards = open_run_data(config)
     found = newest_checkpoint(run)
@@ -154,10 +162,12 @@ def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS)
     for name, source in shards.validation.items():
         if not source.index.ntokens:
             continue
-        rows = whole(source, config.data.sequence_length, config.data.micro_batch)
-        loss, tokens = scorer.total(rows)
+        documents = document_losses(scorer, source, config.data.micro_batch)
+        loss, tokens = (float(np.sum(documents[column].to_numpy())) for column in ("nats", "tokens"))
         if tokens != source.index.ntokens:
             raise WorkError(f"{name}: scored {tokens:.0f} tokens of {source.index.ntokens}")
+        if world.first:
+            keep(run, name, documents)
         sums[name] = {"model": loss, **baselines.losses(source)}
     if not sums:
         raise UserError(

@@ -7,7 +7,7 @@ Items of one cluster (questions about one passage) are not independent: the clus
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
     p: float | None
 
 
-def estimate(values: Sequence[float], clusters: Sequence[str] | None = None) -> Estimate:
+def estimate(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> Estimate:
     """The mean of `values`, one an item, with its 95 % interval. `clusters`: a name for each item; None: all independent.
 
     Means have the central limit theorem's standard error, of clusters where items share them (Miller 2024), and Student's t with
@@ -54,12 +54,16 @@ def estimate(values: Sequence[float], clusters: Sequence[str] | None = None) -> 
     return Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method=method)
 
 
-def difference(a: Sequence[float], b: Sequence[float], clusters: Sequence[str] | None = None) -> Estimate:
+def difference(
+    a: Sequence[float], b: Sequence[float], clusters: Sequence[Hashable] | None = None
+) -> Estimate:
     """The mean of `a` minus that of `b`, paired item by item: `compared` without its p."""
     return compared(a, b, clusters).estimate
 
 
-def compared(a: Sequence[float], b: Sequence[float], clusters: Sequence[str] | None = None) -> Difference:
+def compared(
+    a: Sequence[float], b: Sequence[float], clusters: Sequence[Hashable] | None = None
+) -> Difference:
     """The mean of a - b over the same items, with its 95 % interval and p. Models that agree on every item differ by 0, [0, 0].
 
     Standard error and interval of a mean. Independent proportions of few items, or that differ in few of them, have the interval of
@@ -89,7 +93,7 @@ def compared(a: Sequence[float], b: Sequence[float], clusters: Sequence[str] | N
 
 
 def seeds(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], clusters: Sequence[str] | None = None
+    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], clusters: Sequence[Hashable] | None = None
 ) -> Difference:
     """The mean of runs `a` minus that of runs `b` on the same items: values [runs, items] of each side, whose runs differ in nothing
     but their seed. The interval is for other seeds and other items; with one run a side it is that of `compared`.
@@ -133,7 +137,7 @@ def seeds(
 def bootstrap(
     metric: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
     rows: npt.ArrayLike,
-    clusters: Sequence[str] | None = None,
+    clusters: Sequence[Hashable] | None = None,
     draws: int = 1000,
     seed: int = 0,
 ) -> Estimate:
@@ -158,6 +162,15 @@ def bootstrap(
         value=float(metric(table.sum(0)[None])[0]), se=float(values.std(ddof=1)) if draws > 1 else None,
         low=float(low), high=float(high), n=len(table), clusters=count, method="bootstrap",
     )  # fmt: skip
+
+
+def linearised(sums: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """One value an item whose mean is sum(sums) / sum(sizes), such as bits per byte of documents, and whose standard error is that of
+    the ratio (Taylor's linearisation): what the functions above take for a mean that large items weigh more in."""
+    top, bottom = np.asarray(sums, dtype=np.float64), np.asarray(sizes, dtype=np.float64)
+    ratio = top.sum() / bottom.sum()
+    found: npt.NDArray[np.float64] = ratio + (top - ratio * bottom) * (len(top) / bottom.sum())
+    return found
 
 
 def items_needed(difference: float, deviation: float, power: float = 0.8) -> int:
@@ -239,7 +252,7 @@ def _standard_error(x: npt.NDArray[np.float64], groups: npt.NDArray[np.int64]) -
 
 
 def _checked(
-    values: npt.ArrayLike, clusters: Sequence[str] | None
+    values: npt.ArrayLike, clusters: Sequence[Hashable] | None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     x = np.asarray(values, dtype=np.float64)
     if not len(x):
@@ -247,13 +260,13 @@ def _checked(
     return x, _groups(len(x), clusters)
 
 
-def _groups(n: int, clusters: Sequence[str] | None) -> npt.NDArray[np.int64]:
+def _groups(n: int, clusters: Sequence[Hashable] | None) -> npt.NDArray[np.int64]:
     """The number of each item's cluster."""
     if clusters is None:
         return np.arange(n)
     if len(clusters) != n:
         raise ValueError(f"{n} items, {len(clusters)} clusters")
-    numbers: dict[str, int] = {}
+    numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(name, len(numbers)) for name in clusters], dtype=np.int64)
 
 

@@ -1,0 +1,108 @@
+"""`corpusmill compare-models`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from corpusmill.common.format import quantity
+from corpusmill.train.commands.options import Json, print_json, print_table
+
+Also = Annotated[list[str] | None, typer.Option(metavar="RUN", help="a further run that differs in its seed")]
+
+
+def compare_models(
+    a: Annotated[str, typer.Argument(metavar="A", help="folder or URL of an evaluated run")],
+    b: Annotated[str, typer.Argument(metavar="B", help="that of another run")],
+    also_a: Also = None,
+    also_b: Also = None,
+    task: Annotated[list[str] | None, typer.Option(help="compare this task alone (repeatable)")] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help="instead of each task's first metric (repeatable)")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="SLICE", help="split tasks too, by this slice of their items")
+    ] = None,
+    detect: Annotated[
+        float | None, typer.Option(min=1e-9, help="how many items would show this difference")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Two evaluated models, item by item: which differences are beyond noise."""
+    from corpusmill.train.evaluate.compare import compare_models as work
+
+    found = work([a, *(also_a or [])], [b, *(also_b or [])], task, metric, by, detect)
+    if json_:
+        print_json(found)
+        return
+    for name in "ab":
+        for run in found[name]:
+            step = f", step {run['step']:,}" if "step" in run else ""
+            typer.echo(f"{name.upper()}: {run['run']}{step}")
+    typer.echo("")
+    for rows, first, title in (
+        (found["rows"], "task", "Tasks"),
+        (found["slices"], "slice", f"By {by}"),
+        (found["documents"], "source", "Bits per byte of the validation split"),
+    ):
+        if rows:
+            print_table(table(rows, first), title)
+    for line in closing(found):
+        typer.echo(line)
+
+
+def table(rows: list[dict[str, Any]], first: str) -> list[list[str]]:
+    """Heading and a line for each row."""
+    names = ["task", "slice"] if first == "slice" else [first]
+    heading = [
+        *names,
+        "metric",
+        "items",
+        "A",
+        "B",
+        "B - A",
+        "95 % interval",
+        "p (Holm)",
+        "beyond noise",
+        "detectable",
+    ]
+    needed = any("items_needed" in row for row in rows)
+    lines = [[*heading, "items needed"] if needed else heading]
+    for row in rows:
+        d = row["difference"]
+        cells = [
+            *(row[name] for name in names), row["metric"], f"{d['n']:,}", f"{row['a']['value']:.4f}",
+            f"{row['b']['value']:.4f}", f"{d['value']:+.4f}", interval(d), written(row["p_holm"], ".3f"),
+            "yes" if row["beyond_noise"] else "no", written(row["detectable"], ".4f"),
+        ]  # fmt: skip
+        lines.append([*cells, written(row.get("items_needed"), ",")] if needed else cells)
+    return lines
+
+
+def interval(estimate: dict[str, Any]) -> str:
+    """`-0.0100 to +0.0300`; nothing where there is none."""
+    return "" if estimate["low"] is None else f"{estimate['low']:+.4f} to {estimate['high']:+.4f}"
+
+
+def written(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def closing(found: dict[str, Any]) -> list[str]:
+    """What was not compared, and what must be known beside the figures."""
+    lines = []
+    for row in [*found["rows"], *found["documents"]]:
+        what = "document" if "source" in row else "item"
+        for side in "ab":
+            if alone := row[f"only_{side}"]:
+                name = row.get("source") or f"{row['task']}, {row['metric']}"
+                lines.append(f"{name}: {quantity(alone, what)} of {side.upper()} without a partner")
+    for side in "ab":
+        if tasks := found["only"][side]:
+            lines.append(f"only {side.upper()} was scored on {', '.join(tasks)}")
+    lines.append(
+        "p: of no difference, corrected for the number of rows (Holm); detectable: the smallest difference that these items show in 4"
+        " of 5 cases"
+    )
+    return lines + found["notes"]
