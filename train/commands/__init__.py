@@ -10,6 +10,7 @@ import typer
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
+from corpusmill.train.commands.serving import chat, serve
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
 
@@ -18,6 +19,8 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (train, f"{TRAIN} --set output=runs/mine"),
     (evaluate, f"{TRAIN} --json"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
+    (chat, f"{TRAIN} --system 'You answer in one sentence.'"),
+    (serve, f"{TRAIN} --port 8000"),
     (export, f"{TRAIN} model/"),
     (plan, TRAIN),
     (batch, f"{TRAIN} --step 100"),
