@@ -22,6 +22,7 @@ class Sampling(Strict):
     frequency_penalty: float = Field(
         default=0.0, ge=-2, le=2, description="taken from it for each time that the text has it"
     )
+    logit_bias: dict[int, float] = Field(default={}, description="token id: what is added to its logit")
     temperature: float = Field(default=0.8, ge=0, description="divides the logits; 0: the likeliest token")
     top_k: int = Field(default=50, ge=0, description="the likeliest tokens that stay; 0: all")
     top_p: float = Field(

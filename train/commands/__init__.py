@@ -12,6 +12,7 @@ from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.results import contamination
+from corpusmill.train.commands.serving import chat, serve
 from corpusmill.train.commands.tasks import task_data, tasks
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
@@ -25,6 +26,8 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (task_data, "hellaswag --out task-data"),
     (compare_models, "runs/a runs/b --by subject"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
+    (chat, f"{TRAIN} --system 'You answer in one sentence.'"),
+    (serve, f"{TRAIN} --port 8000"),
     (export, f"{TRAIN} model/"),
     (plan, TRAIN),
     (batch, f"{TRAIN} --step 100"),

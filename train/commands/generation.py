@@ -15,7 +15,38 @@ from corpusmill.train.commands.options import Json, Run, Set, print_json
 
 if TYPE_CHECKING:
     from corpusmill.schemas.generation import Sampling
+    from corpusmill.train.generate.constrain import Constraint
     from corpusmill.train.generate.generate import Opened
+
+
+Tokens = Annotated[int, typer.Option("--max-tokens", help="maximum number of tokens")]
+Temperature = Annotated[float, typer.Option("--temperature", help="0: always the most probable token")]
+TopK = Annotated[int, typer.Option("--top-k", help="sample from the k most probable tokens; 0: from all")]
+TopP = Annotated[
+    float,
+    typer.Option("--top-p", help="sample from the most probable tokens with this total probability"),
+]
+MinP = Annotated[float, typer.Option("--min-p", help="least share of the highest probability")]
+TypicalP = Annotated[
+    float,
+    typer.Option("--typical-p", help="sample from the most typical tokens with this total probability"),
+]
+Repetition = Annotated[float, typer.Option("--repetition-penalty", help="1: none")]
+Presence = Annotated[float, typer.Option("--presence-penalty", help="-2 to 2")]
+Frequency = Annotated[float, typer.Option("--frequency-penalty", help="-2 to 2")]
+Stop = Annotated[list[str] | None, typer.Option("--stop", help="end before this text (repeatable)")]
+Seed = Annotated[int, typer.Option("--seed", help="equal seeds give equal texts")]
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        "--draft", metavar="RUN|prompt",
+        help="propose tokens by a smaller run, or by what followed the same words before (prompt); faster, of the same distribution",
+    ),
+]  # fmt: skip
+Context = Annotated[
+    int | None,
+    typer.Option("--context", min=2, help="positions that the model looks back on [training's]"),
+]
 
 
 def generate(
@@ -29,31 +60,26 @@ def generate(
         ),
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="of --prompts: texts at a time")] = 16,
-    max_tokens: Annotated[int, typer.Option(help="maximum number of tokens")] = 100,
-    temperature: Annotated[float, typer.Option(help="0: always the most probable token")] = 0.8,
-    top_k: Annotated[int, typer.Option(help="sample from the k most probable tokens; 0: from all")] = 50,
-    top_p: Annotated[
-        float, typer.Option(help="sample from the most probable tokens with this total probability")
-    ] = 0.95,
-    min_p: Annotated[float, typer.Option(help="least share of the highest probability")] = 0.0,
-    typical_p: Annotated[
-        float, typer.Option(help="sample from the most typical tokens with this total probability")
-    ] = 1.0,
-    repetition_penalty: Annotated[float, typer.Option(help="1: none")] = 1.0,
-    presence_penalty: Annotated[float, typer.Option(help="-2 to 2")] = 0.0,
-    frequency_penalty: Annotated[float, typer.Option(help="-2 to 2")] = 0.0,
-    stop: Annotated[list[str] | None, typer.Option(help="end before this text (repeatable)")] = None,
-    seed: Annotated[int, typer.Option(help="equal seeds give equal texts")] = 0,
-    draft: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN|prompt",
-            help="propose tokens by a smaller run, or by what followed the same words before (prompt); faster, of the same distribution",
-        ),
+    max_tokens: Tokens = 100,
+    temperature: Temperature = 0.8,
+    top_k: TopK = 50,
+    top_p: TopP = 0.95,
+    min_p: MinP = 0.0,
+    typical_p: TypicalP = 1.0,
+    repetition_penalty: Repetition = 1.0,
+    presence_penalty: Presence = 0.0,
+    frequency_penalty: Frequency = 0.0,
+    stop: Stop = None,
+    regex: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="the text matches it (needs corpusmill[constrain])")
     ] = None,
-    context: Annotated[
-        int | None, typer.Option(min=2, help="positions that the model looks back on [training's]")
+    json_schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="the text is JSON that follows the schema in this file"),
     ] = None,
+    seed: Seed = 0,
+    draft: Draft = None,
+    context: Context = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
@@ -68,21 +94,37 @@ def generate(
     )  # fmt: skip
     if prompt and prompts:
         raise UserError("--prompt and --prompts: give one of them")
+    if regex is not None and json_schema is not None:
+        raise UserError("--regex and --json-schema: give one of them")
+    schema = read_schema(json_schema) if json_schema else None
     rows = list(read_prompts(prompts)) if prompts else []
     opened = open_model(*open_run(run, set_), context)
     if draft:
         opened = opened._replace(draft=open_draft(draft, opened))
+    constraint = _constraint(opened, regex, schema)
     if prompts:
-        for line in continued(opened, rows, sampling, batch):
+        for line in continued(opened, rows, sampling, batch, constraint):
             print_line(line)
         return
-    _one(opened, prompt, sampling, json_)
+    _one(opened, prompt, sampling, json_, constraint)
 
 
-def _one(opened: Opened, prompt: str, sampling: Sampling, json_: bool) -> None:
+def _constraint(opened: Opened, regex: str | None, schema: dict[str, Any] | None) -> Constraint | None:
+    if regex is None and schema is None:
+        return None
+    from corpusmill.train.generate.constrain import Constraints
+
+    made = Constraints(opened.tokenizer, opened.runner.vocab_size, [opened.runner.eos_id])
+    try:
+        return made.regex(regex) if regex is not None else made.json_schema(schema or {})
+    except UserError as error:
+        raise UserError(f"{'--json-schema' if regex is None else '--regex'}: {error}") from None
+
+
+def _one(opened: Opened, prompt: str, sampling: Sampling, json_: bool, constraint: Constraint | None) -> None:
     from corpusmill.train.generate.generate import pieces
 
-    found = pieces(opened, [prompt], sampling, rows=1)
+    found = pieces(opened, [prompt], sampling, rows=1, constraint=constraint)
     if json_:
         texts = list(found)
         print_json({"prompt": prompt, "text": "".join(p.text for p in texts), "end": texts[-1].end})
@@ -114,8 +156,25 @@ def read_prompts(file: Path) -> Iterator[dict[str, Any]]:
         yield row
 
 
+def read_schema(file: Path) -> dict[str, Any]:
+    """The JSON object of a file. Raises `UserError` if it holds none."""
+    try:
+        found = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UserError(f"--json-schema {file}: {error.strerror}") from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(f"--json-schema {file}: is not a JSON object")
+    return found
+
+
 def continued(
-    opened: Opened, rows: Iterable[dict[str, Any]], sampling: Sampling, batch: int
+    opened: Opened,
+    rows: Iterable[dict[str, Any]],
+    sampling: Sampling,
+    batch: int,
+    constraint: Constraint | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The rows, in their order, each with its `text`, `end` and number of `tokens`."""
     from corpusmill.train.generate.generate import pieces
@@ -124,7 +183,7 @@ def continued(
     texts: dict[int, list[str]] = {}
     done: dict[int, dict[str, Any]] = {}
     shown = 0
-    for piece in pieces(opened, (row["prompt"] for row in rows), sampling, batch):
+    for piece in pieces(opened, (row["prompt"] for row in rows), sampling, batch, constraint):
         number = piece.request.number
         texts.setdefault(number, []).append(piece.text)
         if piece.end:

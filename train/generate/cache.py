@@ -1,8 +1,9 @@
 """Keys and values of the tokens so far, so that a new token costs one position instead of all.
 
-One block of memory a layer for all rows: [rows, K, capacity, D], in the type in which attention computes, before key-value heads are
-repeated. Each row has a length of its own. New positions are written behind it; what a shorter row of the same call writes too
-much is overwritten by its next token, and no position looks at it: a mask shows each position the row up to itself.
+One block of memory for all rows: [layers, rows, 2 K, capacity, D], keys before values, in the type in which attention computes, before
+key-value heads are repeated. Each row has a length of its own. New positions are written behind it; what a shorter row of the same
+call writes too much is overwritten by its next token, and no position looks at it: a mask shows each position the row up to
+itself.
 """
 
 from __future__ import annotations
@@ -24,50 +25,53 @@ class Cache:
     def __init__(
         self, config: ModelConfig, rows: int, capacity: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        shape = (config.layers, rows, config.key_value_heads, capacity, config.head_size)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        heads = config.key_value_heads
+        shape = (config.layers, rows, 2 * heads, capacity, config.head_size)
+        self.memory = torch.zeros(shape, dtype=dtype, device=device)
         self.capacity = capacity
         self.lengths = [0] * rows  # known to the host, which never has to ask the device
-        self._first, self._starts, self._span = 0, [0], 0
-        self._places: Tensor | None = None
+        self.positions = torch.zeros(1, 1, dtype=torch.int64, device=device)  # of the last call, [B, T]
+        self._flat = self.memory.view(config.layers, -1, config.head_size)
+        # By layer: the parts that the last call reads.
+        self._keys: Sequence[Tensor] = ()
+        self._values: Sequence[Tensor] = ()
+        self._heads, self._first = heads, 0
+        # Where position 0 of each row and head is in the layer's flat memory.
+        self._begins = (torch.arange(rows * 2 * heads, device=device) * capacity).view(rows, 1, 2 * heads)
+        self._places = self._begins.flatten()
+        self._order = torch.arange(capacity, device=device)
 
     @property
     def nbytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes
+        return self.memory.nbytes
 
     def begin(self, first: int, count: int, width: int) -> Tensor | None:
         """Prepare a call of `count` rows from `first` on with `width` new positions each; the mask of attention, bool
         [count, 1, width, S], or None if causal attention without one is right."""
         starts = self.lengths[first : first + count]
-        if max(starts) + width > self.capacity:
+        span = max(starts) + width
+        if span > self.capacity:
             raise ValueError(
                 f"{max(starts)} + {width} positions are more than the cache has ({self.capacity})"
             )
-        self._first, self._starts = first, starts
-        self._span = max(starts) + width
-        equal = min(starts) == max(starts)
-        device = self.keys.device
-        begins = torch.tensor(starts, device=device)
-        self._places = None if equal else begins[:, None] + torch.arange(width, device=device)
-        if equal and (width == 1 or not starts[0]):
+        self._first = first
+        begins = torch.tensor(starts, device=self.memory.device)[:, None]
+        self.positions = begins if width == 1 else begins + self._order[:width]
+        self._places = (self._begins[first : first + count] + self.positions[:, :, None]).flatten()
+        read = self.memory[:, first : first + count, :, :span]
+        self._keys, self._values = (part.unbind() for part in read.split(self._heads, dim=2))
+        if min(starts) == max(starts) and (width == 1 or not starts[0]):
             return None
-        at = begins[:, None] + torch.arange(width, device=device)
-        return (torch.arange(self._span, device=device) <= at[:, :, None])[:, None]
+        return (self._order[:span] <= self.positions[:, :, None])[:, None]
 
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the new positions' k and v [B, K, width, D] of a layer; all of the rows' so far, [B, K, S, D]."""
-        rows = slice(self._first, self._first + len(k))
-        found = []
-        for memory, new in ((self.keys[layer, rows], k), (self.values[layer, rows], v)):
-            if self._places is None:
-                memory[:, :, self._starts[0] : self._span] = new
-            else:
-                memory[torch.arange(len(k), device=k.device)[:, None], :, self._places] = new.transpose(
-                    1, 2
-                ).to(memory.dtype)
-            found.append(memory[:, :, : self._span])
-        return found[0], found[1]
+        """Write the new positions' k and v [B, K, T, D] of a layer; all of the rows' so far, [B, K, S, D]."""
+        return self.write(layer, torch.cat((k.to(v.dtype), v), dim=1).transpose(1, 2))
+
+    def write(self, layer: int, new: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, of keys and values as they come from one product: [B, T, 2 K, D]."""
+        self._flat[layer].index_copy_(0, self._places, new.reshape(-1, new.shape[-1]))
+        return self._keys[layer], self._values[layer]
 
     def advance(self, counts: Sequence[int]) -> None:
         """The rows of the last call are longer by so many positions, at most its width."""
@@ -81,15 +85,13 @@ class Cache:
     def swap(self, a: int, b: int) -> None:
         """Exchange two rows."""
         length = max(self.lengths[a], self.lengths[b])
-        for memory in (self.keys, self.values):
-            kept = memory[:, a, :, :length].clone()
-            memory[:, a, :, :length] = memory[:, b, :, :length]
-            memory[:, b, :, :length] = kept
+        kept = self.memory[:, a, :, :length].clone()
+        self.memory[:, a, :, :length] = self.memory[:, b, :, :length]
+        self.memory[:, b, :, :length] = kept
         self.lengths[a], self.lengths[b] = self.lengths[b], self.lengths[a]
 
     def move(self, source: int, target: int) -> None:
         """Copy a row over another one."""
         length = self.lengths[target] = self.lengths[source]
         if source != target:
-            for memory in (self.keys, self.values):
-                memory[:, target, :, :length] = memory[:, source, :, :length]
+            self.memory[:, target, :, :length] = self.memory[:, source, :, :length]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from corpusmill.train.generate.request import End, Event, Request
+from corpusmill.train.generate.request import End, Event, Likeliest, Request, Scored
 from corpusmill.train.generate.sample import Penalties, choices, uniform
 from corpusmill.train.generate.speculate import Draft, Proposal, accepted
 
@@ -43,14 +43,18 @@ class Engine:
         ] = []  # by row: first those that decode, then those whose prompt is being read
         self._decoding = 0
 
+    def check(self, prompt: Sequence[int]) -> None:
+        """Raise `ValueError` for a prompt that the context does not hold."""
+        if not prompt:
+            raise ValueError("the prompt has no token")
+        if len(prompt) >= self.runner.context and not self.slide:
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens, and the model's context {self.runner.context}: shorten it"
+            )
+
     def submit(self, request: Request) -> None:
         """Queue a request. Raises `ValueError` for a prompt that the context does not hold."""
-        if not request.prompt:
-            raise ValueError("the prompt has no token")
-        if len(request.prompt) >= self.runner.context and not self.slide:
-            raise ValueError(
-                f"the prompt has {len(request.prompt)} tokens, and the model's context {self.runner.context}: shorten it"
-            )
+        self.check(request.prompt)
         request.window = request.prompt[-self.runner.context :]
         if Penalties.needed(request.sampling):
             request.penalties = Penalties(
@@ -72,9 +76,6 @@ class Engine:
         events = self._drop_cancelled()
         while self.waiting and len(self.active) < self.rows:
             request = self.waiting.popleft()
-            if request.cancelled:
-                events.append(Event(request, None, "cancelled"))
-                continue
             self.cache.lengths[len(self.active)] = 0
             self.active.append(request)
         if self._decoding < len(self.active):
@@ -99,19 +100,33 @@ class Engine:
             if parts and (number * width > self.chunk or furthest > self.cache.capacity):
                 break
             parts.append(part)
-        logits = self.runner.forward(self.cache, first, parts)
-        done = []
+        hidden = self.runner.hidden(self.cache, first, parts)
+        rows, lasts = list[int](), list[int]()
         for number, part in enumerate(parts):
-            requests[number].read += len(part)
-            done.append(requests[number].read == len(requests[number].window))
-        if any(done):
-            rows = [number for number, finished in enumerate(done) if finished]
+            request = requests[number]
+            if request.scored is not None and not request.tokens:
+                self._score(request, request.scored, hidden[number, : len(part)])
+            request.read += len(part)
+            if request.read == len(request.window):
+                rows.append(number)
+                lasts.append(len(part) - 1)
+        if rows:
             chosen = [requests[number] for number in rows]
-            events += self._take(chosen, logits[rows])
+            events += self._take(chosen, self.runner.logits(hidden[rows, lasts]))
             for request in chosen:
                 if request in self.active:
                     self._begin_decoding(request)
         return events
+
+    def _score(self, request: Request, scored: list[Scored], hidden: Tensor) -> None:
+        """Note the log-probabilities of the prompt's tokens that follow what was just read, by its states [T, C]."""
+        if not request.read:
+            scored.append(Scored(request.window[0], None))
+        tokens = request.window[request.read + 1 : request.read + len(hidden) + 1]
+        if tokens:
+            known = self.runner.logits(hidden[: len(tokens)]).log_softmax(-1)
+            found = known.gather(1, torch.tensor(tokens, device=known.device)[:, None]).squeeze(1).tolist()
+            scored += map(Scored, tokens, found, _likeliest(known, [request.likeliest] * len(tokens)))
 
     def _decode(self) -> list[Event]:
         events = self._make_room()
@@ -156,8 +171,9 @@ class Engine:
             request.read += len(tokens) - 1
             self.cache.cut(row, request.read)
             known = logits.log_softmax(-1)
+            likeliest = _likeliest(known, [request.likeliest] * len(known))
             for at, token in enumerate(tokens):
-                more = self._append(request, token, float(known[at, token]))
+                more = self._append(request, token, float(known[at, token]), likeliest[at])
                 events += more
                 if more[-1].end:
                     break
@@ -182,37 +198,42 @@ class Engine:
 
     def _take(self, requests: Sequence[Request], logits: Tensor) -> list[Event]:
         """Choose a token for each request by logits [B, V] and append it."""
-        rows = list(logits)
-        for number, request in enumerate(requests):
-            if request.penalties:
-                rows[number] = request.penalties.apply(rows[number])
-            if request.allowed and (allowed := request.allowed(request.tokens)) is not None:
-                rows[number] = rows[number].masked_fill(~allowed, float("-inf"))
-        changed = torch.stack(rows) if any(r.penalties or r.allowed for r in requests) else logits
+        changed = logits
+        if any(request.penalties or request.allowed for request in requests):
+            changed = torch.stack([_changed(r, row) for r, row in zip(requests, logits, strict=True)])
         choice = choices(changed, [request.sampling for request in requests])
         numbers = [uniform(r.sampling.seed, r.number, len(r.tokens)) for r in requests]
         tokens = choice.draw(numbers)
-        known = logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1).tolist()
+        known = logits.log_softmax(-1)
+        of_tokens = known.gather(1, tokens[:, None]).squeeze(1).tolist()
+        likeliest = _likeliest(known, [request.likeliest for request in requests])
         events = []
-        for request, token, log_probability in zip(requests, tokens.tolist(), known, strict=True):
-            events += self._append(request, token, log_probability)
+        for found in zip(requests, tokens.tolist(), of_tokens, likeliest, strict=True):
+            events += self._append(*found)
         return events
 
-    def _append(self, request: Request, token: int, log_probability: float) -> list[Event]:
+    def _append(
+        self, request: Request, token: int, log_probability: float, likeliest: Likeliest
+    ) -> list[Event]:
         """Events of a new token of a request, at least one."""
         request.tokens.append(token)
         request.window.append(token)
         if request.penalties:
             request.penalties.add(token)
-        if token == self.runner.eos_id:
-            return [self._finish(request, "stop")]
-        events = [Event(request, token, None, log_probability)]
+        if token == self.runner.eos_id or token in request.ends:
+            end = self._finish(request, "stop")
+            return [end._replace(log_probability=log_probability, likeliest=likeliest)]
+        events = [Event(request, token, None, log_probability, likeliest)]
         if len(request.tokens) >= request.sampling.max_tokens:
             events.append(self._finish(request, "length"))
         return events
 
     def _drop_cancelled(self) -> list[Event]:
-        return [self._finish(request, "cancelled") for request in list(self.active) if request.cancelled]
+        gone = [request for request in self.waiting if request.cancelled]
+        for request in gone:
+            self.waiting.remove(request)
+        ended = [self._finish(request, "cancelled") for request in list(self.active) if request.cancelled]
+        return [*ended, *(Event(request, None, "cancelled") for request in gone)]
 
     def _begin_decoding(self, request: Request) -> None:
         self._swap(self.active.index(request), self._decoding)
@@ -235,6 +256,24 @@ class Engine:
         if a != b:
             self.cache.swap(a, b)
             self.active[a], self.active[b] = self.active[b], self.active[a]
+
+
+def _changed(request: Request, logits: Tensor) -> Tensor:
+    """Logits [V] after the request's penalties and constraints."""
+    if request.penalties:
+        logits = request.penalties.apply(logits)
+    if request.allowed and (allowed := request.allowed(request.tokens)) is not None:
+        logits = logits.masked_fill(~allowed.to(logits.device), float("-inf"))
+    return logits
+
+
+def _likeliest(known: Tensor, counts: Sequence[int]) -> list[Likeliest]:
+    """Of log-probabilities [B, V]: the likeliest tokens of each row, as many as `counts` has."""
+    if not any(counts):
+        return [()] * len(counts)
+    values, tokens = known.topk(min(max(counts), known.shape[1]))
+    pairs = [list(zip(*row, strict=True)) for row in zip(tokens.tolist(), values.tolist(), strict=True)]
+    return [row[:count] for row, count in zip(pairs, counts, strict=True)]
 
 
 def _number(request: Request, place: int, ahead: int, use: int) -> float:

@@ -12,7 +12,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import run_vocabulary
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.generate.engine import Engine
-from corpusmill.train.generate.request import End, Request
+from corpusmill.train.generate.request import End, Event, Request
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.generate.speculate import Draft, PromptLookup, SmallModel
 from corpusmill.train.generate.text import Text
@@ -21,6 +21,8 @@ from corpusmill.train.run_folder import TOKENIZER, open_run
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from corpusmill.train.generate.constrain import Constraint
 
 
 class Opened(NamedTuple):
@@ -37,11 +39,37 @@ class Opened(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Text of a request that can be shown, and why it ended, if it has."""
+    """Text of a request that can be shown, and why it ended, if it has; `event`: what it is of."""
 
     request: Request
     text: str
-    end: End | None = None
+    end: End | None
+    event: Event
+
+
+class Texts:
+    """Pieces of text of an engine's events."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._texts: dict[Request, Text] = {}
+
+    def begin(self, request: Request) -> None:
+        self._texts[request] = Text(self._tokenizer, request.sampling.stop, request.prompt)
+
+    def piece(self, event: Event) -> Piece | None:
+        """None after a stop string, with which a request is cancelled."""
+        request, text = event.request, self._texts.get(event.request)
+        if text is None:
+            return None
+        if event.token is None:
+            del self._texts[request]
+            return Piece(request, text.end(), event.end, event)
+        shown = text.add(event.token)
+        if text.stopped:
+            request.cancelled = True
+            del self._texts[request]
+        return Piece(request, shown, "stop" if text.stopped else None, event)
 
 
 def open_model(config: TrainConfig, run: Folder, context: int | None = None) -> Opened:
@@ -83,11 +111,15 @@ def generate(
 
 
 def pieces(
-    opened: Opened, prompts: Iterable[str | list[int]], sampling: Sampling, rows: int = 16
+    opened: Opened,
+    prompts: Iterable[str | list[int]],
+    sampling: Sampling,
+    rows: int = 16,
+    constraint: Constraint | None = None,
 ) -> Iterator[Piece]:
     """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is."""
     engine = Engine(opened.runner, rows, draft=opened.draft)
-    texts: dict[Request, Text] = {}
+    texts = Texts(opened.tokenizer)
     left = enumerate(prompts)
     while True:
         while len(engine.waiting) + len(engine.active) < 2 * rows:
@@ -95,25 +127,15 @@ def pieces(
             if prompt is None:
                 break
             tokens = opened.prompt(prompt) if isinstance(prompt, str) else prompt
-            request = Request(tokens, sampling, number)
-            texts[request] = Text(opened.tokenizer, sampling.stop, request.prompt)
+            request = Request(tokens, sampling, number, constraint.start() if constraint else None)
+            texts.begin(request)
             engine.submit(request)
         if not engine.busy:
             return
         for event in engine.step():
-            request = event.request
-            text = texts.get(request)
-            if text is None:  # ended by a stop string
-                continue
-            if event.token is not None:
-                shown = text.add(event.token)
-                if text.stopped:
-                    request.cancelled = True
-                    del texts[request]
-                yield Piece(request, shown, "stop" if text.stopped else None)
-            if event.end is not None:
-                del texts[request]
-                yield Piece(request, text.end(), event.end)
+            piece = texts.piece(event)
+            if piece is not None:
+                yield piece
 
 
 def checked(**values: object) -> Sampling:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -15,13 +15,25 @@ if TYPE_CHECKING:
 End = Literal["stop", "length", "context", "cancelled"]
 
 
+Likeliest = Sequence[tuple[int, float]]  # tokens and their log-probabilities, from the likeliest on
+
+
 class Event(NamedTuple):
-    """A token of a request, or its end (`token` None)."""
+    """A token of a request, or its end (`token` None); with the end "stop" the log-probability of the token that ended it."""
 
     request: Request
     token: int | None
     end: End | None = None
     log_probability: float = 0.0  # of the token, before filters and temperature
+    likeliest: Likeliest = ()  # as many as the request wants
+
+
+class Scored(NamedTuple):
+    """A token of a prompt and its log-probability; None for the first one that the model reads."""
+
+    token: int
+    log_probability: float | None
+    likeliest: Likeliest = ()
 
 
 @dataclass(eq=False)
@@ -35,6 +47,9 @@ class Request:
     sampling: Sampling
     number: int = 0
     allowed: Callable[[list[int]], Tensor | None] | None = None
+    ends: frozenset[int] = frozenset()  # tokens that end it, beside the end-of-text token
+    likeliest: int = 0  # how many of the likeliest tokens each event is to name
+    scored: list[Scored] | None = None  # a list: takes the prompt's tokens with their log-probabilities
     tokens: list[int] = field(default_factory=list)  # generated so far
     cancelled: bool = False
     read: int = 0  # tokens of `window` that the cache has

@@ -10,11 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from corpusmill.train.generate.cache import Cache
+from corpusmill.train.generate.fused import Fused
 from corpusmill.train.model.attend import Boundaries
 from corpusmill.train.precision.adapt import TYPES
 
 if TYPE_CHECKING:
     from corpusmill.train.model.decoder import Decoder
+
+SPARE = 64
 
 
 class Runner:
@@ -37,9 +40,12 @@ class Runner:
         for module in model.modules():
             if isinstance(module, nn.Linear):
                 module.requires_grad_(False).to(self.dtype)
+        self.fused = None
+        if Fused.fits(model.config):
+            self.fused = Fused(model, self.dtype, context + SPARE)
 
     def cache(self, rows: int, spare: int = 0) -> Cache:
-        """For texts of `context` positions, and `spare` ones for what a row is padded with behind them."""
+        """For texts of `context` positions, and `spare` ones (at most `SPARE`) for what a row is padded with behind them."""
         return Cache(self.model.config, rows, self.context + spare, self.dtype, self.device)
 
     def forward(self, cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> Tensor:
@@ -53,23 +59,25 @@ class Runner:
     def hidden(self, cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> Tensor:
         """The hidden states before the head, [B, T, C], T the most tokens that a row reads; rows are padded behind."""
         width = max(map(len, tokens))
-        rows = torch.tensor(
-            [[*part, *[self.eos_id] * (width - len(part))] for part in tokens], device=self.device
-        )
+        padded = tokens if width == 1 else [[*part, *[self.eos_id] * (width - len(part))] for part in tokens]
+        rows = torch.tensor(padded, device=self.device)
         mask = cache.begin(first, len(tokens), width)
-        starts = torch.tensor(cache.lengths[first : first + len(tokens)], device=self.device)
-        positions = starts[:, None] + torch.arange(width, device=self.device)
+        if self.fused is not None:
+            x = self.fused(rows, mask, cache)
+        else:
+            x = self._layers(rows, cache.positions, Boundaries(mask=mask, cache=cache))
+        cache.advance([len(part) for part in tokens])
+        return x
+
+    def _layers(self, rows: Tensor, positions: Tensor, within: Boundaries) -> Tensor:
         if self.model.position_embedding is not None:  # of padding: any
             positions = positions.clamp(max=self.model.config.max_positions - 1)
-        within = Boundaries(mask=mask, cache=cache)
         with self.autocast:
             x = self.model.embed(rows, positions, None)
             rope = self.model.rotation(positions)
             for layer in self.model.layers.values():
                 x, _ = layer(x, rope, within, rows)
-            x = self.model.last_norm(x)
-        cache.advance([len(part) for part in tokens])
-        return x
+            return self.model.last_norm(x)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ MASK = (1 << 64) - 1
 
 
 class Penalties:
-    """The tokens that a text and its prompt have, for the penalties of one request."""
+    """The tokens that a text and its prompt have, for the penalties of one request; and its biases."""
 
     def __init__(
         self, sampling: Sampling, prompt: Sequence[int], vocab_size: int, device: torch.device
@@ -29,6 +29,11 @@ class Penalties:
         self.counts = torch.zeros(vocab_size, device=device)
         self.seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
         self.seen[torch.tensor(prompt, dtype=torch.int64, device=device)] = True
+        self.bias: Tensor | None = None
+        if sampling.logit_bias:
+            self.bias = torch.zeros(vocab_size, device=device)
+            tokens = torch.tensor(list(sampling.logit_bias), device=device)
+            self.bias[tokens] = torch.tensor(list(sampling.logit_bias.values()), device=device)
 
     @staticmethod
     def needed(sampling: Sampling) -> bool:
@@ -36,6 +41,7 @@ class Penalties:
             sampling.repetition_penalty != 1.0
             or sampling.presence_penalty != 0.0
             or sampling.frequency_penalty != 0.0
+            or bool(sampling.logit_bias)
         )
 
     def add(self, token: int) -> None:
@@ -48,7 +54,8 @@ class Penalties:
         factor = given.repetition_penalty
         moved = torch.where(logits > 0, logits / factor, logits * factor)
         found = torch.where(self.seen, moved, logits)
-        return found - given.presence_penalty * (self.counts > 0) - given.frequency_penalty * self.counts
+        found = found - given.presence_penalty * (self.counts > 0) - given.frequency_penalty * self.counts
+        return found if self.bias is None else found + self.bias
 
 
 class Choice:

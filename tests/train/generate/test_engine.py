@@ -130,5 +130,56 @@ def test_in_bfloat16_it_follows_the_model_under_autocast() -> None:
         wanted = made(torch.tensor([prompt]))[0, -1, :VOCAB].float()
     fast = Runner(made, VOCAB, EOS, 48, "bf16")
     found = fast.forward(fast.cache(1), 0, [prompt])[0]
-    assert fast.cache(1).keys.dtype == torch.bfloat16
+    assert fast.cache(1).memory.dtype == torch.bfloat16
     torch.testing.assert_close(found, wanted, atol=0.02, rtol=0.02)
+
+
+def test_tokens_of_the_prompt_are_scored_in_chunks() -> None:
+    prompt = prompts(1, longest=60, seed=5)[0]
+    made = [Request(prompt, GREEDY, likeliest=2, scored=[]), Request(prompt[:9], GREEDY, scored=[])]
+    engine = Engine(runner(), rows=2, chunk=7)
+    for request in made:
+        engine.submit(request)
+    events = list(engine.run())
+    with torch.no_grad():
+        known = engine.runner.model(torch.tensor([prompt]))[0, :, :VOCAB].log_softmax(-1)
+    for request in made:
+        assert request.scored is not None
+        assert [one.token for one in request.scored] == request.prompt
+        assert request.scored[0].log_probability is None
+        found = torch.tensor([one.log_probability for one in request.scored[1:]])
+        wanted = known[:-1].gather(1, torch.tensor(prompt[1:])[:, None]).squeeze(1)[: len(found)]
+        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
+    assert made[0].scored is not None
+    best = [one.likeliest[0][0] for one in made[0].scored[1:]]
+    assert best == known[:-1].argmax(-1).tolist() and all(
+        len(one.likeliest) == 2 for one in made[0].scored[1:]
+    )
+    for event in events:
+        if event.token is not None:  # greedy
+            assert len(event.likeliest) == event.request.likeliest
+            assert not event.likeliest or event.likeliest[0][0] == event.token
+
+
+def test_other_tokens_may_end_a_text_and_biases_choose_tokens() -> None:
+    biased = Sampling(max_tokens=5, temperature=0, logit_bias={7: 100.0})
+    ended, free = Request([EOS, 1], biased, ends=frozenset([7])), Request([EOS, 1], biased)
+    texts(Engine(runner()), [ended, free])
+    assert ended.tokens == [7] and free.tokens == [7] * 5
+
+
+def test_what_is_cancelled_goes_at_once_from_rows_and_queue() -> None:
+    made = [
+        Request([EOS, 1 + n], Sampling(max_tokens=40, temperature=0, logit_bias={EOS: -100.0}))
+        for n in range(4)
+    ]
+    engine = Engine(runner(), rows=1)
+    for request in made:
+        engine.submit(request)
+    engine.step()
+    made[0].cancelled = made[2].cancelled = True
+    ends = [event for event in engine.step() if event.end]
+    assert [(event.request, event.end) for event in ends] == [(made[0], "cancelled"), (made[2], "cancelled")]
+    assert engine.active == [made[1]] and list(engine.waiting) == [made[3]]
+    list(engine.run())
+    assert len(made[1].tokens) == len(made[3].tokens) == 40

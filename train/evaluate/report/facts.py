@@ -41,7 +41,9 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
     tasks = [_task(one, items[name]) for name, one in found.items()]
     return {
         "name": config.name,
-        "step": max(part["step"] for part in (splits, speed, results.model_dump() if results else {}) if part),
+        "step": max(
+            part["step"] for part in (splits, speed, results.model_dump() if results else {}) if part
+        ),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
         "tasks": tasks,

@@ -1,0 +1,240 @@
+"""Generation on a CPU: prefill, decoding at batches of 1, 4 and 16, time to the first token, beside computing the whole context for
+each token and `transformers`' `generate` of the same model. Weights are random: time does not depend on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+from bench.peers import SCRIPTS, NotMeasured, environment
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.generation import Sampling
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.request import Request
+from corpusmill.train.generate.runner import Runner
+from corpusmill.train.generate.speculate import PromptLookup
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.run_folder import write_json
+from corpusmill.train.tools.architecture import architecture
+from corpusmill.train.tools.hugging_face import write_weights
+
+TRANSFORMERS = ("transformers==5.3.0", "tokenizers==0.22.2")
+CONTEXT, PROMPT, PREFILL = 1024, 64, 256
+LONG = 512  # new tokens, for the cache beside none
+ROUNDS = 3
+SAMPLING = {"temperature": 0.8, "top_k": 50, "top_p": 0.95}
+
+
+class Size(NamedTuple):
+    """A model; new tokens of a timed text."""
+
+    name: str
+    model: dict[str, Any]
+    vocabulary: int
+    tokens: int
+    whole: bool  # whether 512 tokens without a cache are really made, or their time computed from that of some lengths
+
+
+SIZES = (
+    Size(
+        "quick start's shape",  # configs/train/quickstart.yaml
+        {"dim": 128, "layers": 2, "heads": 2, "qk_norm": True, "tie_embeddings": False}, 8192, 256, True,
+    ),
+    Size(
+        "30 M",  # configs/train/30m.yaml
+        {"dim": 512, "layers": 7, "heads": 8, "kv_heads": 4, "qk_norm": True}, 16_384, 64, False,
+    ),
+)  # fmt: skip
+
+
+def prompts(size: Size, count: int, length: int) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(1, size.vocabulary, (count, length), generator=generator).tolist()
+
+
+def spent(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
+    """Median seconds of several calls, after one to warm up."""
+    work()
+    found = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return median(found)
+
+
+def text_of(engine: Engine, texts: list[list[int]], tokens: int, **sampling: Any) -> int:
+    """Generate; the number of steps."""
+    for number, prompt in enumerate(texts):
+        given = Sampling(max_tokens=tokens, **{**SAMPLING, **sampling})
+        engine.submit(Request(list(prompt), given, number))
+    steps = 0
+    while engine.busy:
+        engine.step()
+        steps += 1
+    return steps
+
+
+def decoding(size: Size, runner: Runner, batch: int, length: int, tokens: int) -> float:
+    """Seconds of `tokens` new tokens of each of `batch` texts, prompts read."""
+    engine, texts = Engine(runner, batch), prompts(size, batch, length)
+    return spent(lambda: text_of(engine, texts, tokens))
+
+
+def first_token(size: Size, runner: Runner, others: int, count: int = 20) -> list[float]:
+    """Seconds from a request to its first token, sorted, while `others` texts are being generated."""
+    engine = Engine(runner, others + 1)
+    given = Sampling(max_tokens=10**6, **SAMPLING)
+    for number, prompt in enumerate(prompts(size, others, PROMPT)):
+        engine.submit(Request(list(prompt), given, number))
+    for _ in range(8):
+        engine.step()
+    found = []
+    for prompt in prompts(size, count + 1, 128):
+        request = Request(list(prompt), given)
+        began = time.perf_counter()
+        engine.submit(request)
+        while not request.tokens:
+            engine.step()
+        found.append(time.perf_counter() - began)
+        request.cancelled = True
+    return sorted(found[1:])
+
+
+def without_cache(size: Size, model: Decoder, tokens: int) -> float:
+    """Seconds of a text of `tokens` new tokens when the plain model is called with the whole context for each: all of them, or by
+    the trapezoids between nine lengths."""
+    row = torch.tensor(prompts(size, 1, PROMPT + tokens))
+
+    @torch.inference_mode()
+    def step(length: int) -> float:
+        began = time.perf_counter()
+        int(model(row[:, :length])[0, -1].argmax())
+        return time.perf_counter() - began
+
+    step(PROMPT)
+    if size.whole:
+        return sum(step(PROMPT + n) for n in range(tokens))
+    places = [PROMPT + tokens * n // 8 for n in range(9)]
+    times = [min(step(length) for _ in range(2)) for length in places]
+    return sum((a + b) / 2 for a, b in pairwise(times)) * tokens / 8
+
+
+def theirs(size: Size, model: Decoder, cases: list[tuple[int, int, int]]) -> tuple[str, list[float]]:
+    """Version of `transformers`, and the median seconds of its `generate` for (batch, prompt's length, new tokens)."""
+    python = environment("transformers", TRANSFORMERS)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Folder(folder)
+        made = architecture(model.config, model.embedding.num_embeddings, CONTEXT)
+        write_weights(out, made, model.state_dict(), torch.float32, 10**9)
+        write_json(
+            out / "config.json",
+            {"architectures": [made.name], **made.config, "eos_token_id": 0, "bos_token_id": 0},
+        )
+        request = {"cases": cases, "rounds": ROUNDS, "threads": torch.get_num_threads(), "sampling": SAMPLING}
+        env = {
+            **os.environ, "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore",
+            "BORROWED": str(Path(torch.__file__).parents[1]),
+        }  # fmt: skip
+        command = [str(python), str(SCRIPTS / "transformers_generate.py"), folder, json.dumps(request)]
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+    if done.returncode:
+        raise NotMeasured(
+            f"its script failed: {(done.stderr.strip().splitlines() or ['no reason'])[-1][:200]}"
+        )
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer["version"], [median(row) for row in answer["seconds"]]
+
+
+def speculation(size: Size, runner: Runner) -> tuple[float, float, float]:
+    """Times the speed without a draft, with proposals by prompt look-up: on a text that repeats itself, with the share of steps
+    that it takes, and on one that never does."""
+    found = []
+    for sampling, text in (
+        ({"temperature": 0.0}, [7, 8, 9, 10] * 16),
+        ({"temperature": 1.0, "top_k": 0, "top_p": 1.0}, None),
+    ):
+        texts = [text] if text else prompts(size, 1, PROMPT)
+        seconds, steps = [], []
+        for draft in (None, PromptLookup()):
+            engine = Engine(runner, 1, draft=draft)
+            seconds.append(spent(lambda e=engine, s=sampling, t=texts: text_of(e, t, size.tokens, **s)))  # type: ignore[misc]
+            steps.append(text_of(engine, texts, size.tokens, **sampling))
+        found.append((seconds[0] / seconds[1], steps[1] / steps[0]))
+    return found[0][0], found[0][1], found[1][0]
+
+
+def section(size: Size) -> None:
+    model = Decoder(ModelConfig.model_validate(size.model), size.vocabulary, 0).eval()
+    uncached = without_cache(size, model, LONG)
+    cases = [(batch, PROMPT, size.tokens) for batch in (1, 4, 16)]
+    try:
+        version, peer = theirs(size, model, cases)
+        reason = ""
+    except NotMeasured as error:
+        version, peer, reason = "", [], str(error)
+    runner = Runner(model, size.vocabulary, 0, CONTEXT)
+    runner.eos_id = -1  # no text ends before its time; prompts of one length need no padding
+    ours = [decoding(size, runner, *case) for case in cases]
+    print(f"### {size.name}: {model.parameter_count / 1e6:.1f} M parameters\n")
+    print(
+        f"Prompts of {PROMPT} tokens, {size.tokens} new ones, fp32, tokens/s of all texts together, prompts read.\n"
+    )
+    print(f"| batch | CorpusMill | transformers {version} | times | CorpusMill, times batch 1 |")
+    print("|---|--:|--:|--:|--:|")
+    for number, ((batch, _, new), seconds) in enumerate(zip(cases, ours, strict=True)):
+        rate = batch * new / seconds
+        other = f"{batch * new / peer[number]:,.0f} | {peer[number] / seconds:.2f}" if peer else "– | –"
+        print(f"| {batch} | {rate:,.0f} | {other} | {rate / (new / ours[0]):.1f} |")
+    if reason:
+        print(f"\ntransformers is not measured: {reason}.")
+    cached = decoding(size, runner, 1, PROMPT, LONG)
+    how = "" if size.whole else " (computed from its time at nine lengths)"
+    print(
+        f"\n- {LONG} new tokens at batch 1: {cached:.2f} s; without a cache {uncached:.2f} s{how}: {uncached / cached:.1f} times."
+    )
+    for batch in (1, 16):
+        seconds = decoding(size, runner, batch, PREFILL, 1)
+        print(f"- Prefill, {batch} x {PREFILL} tokens: {batch * PREFILL / seconds:,.0f} tokens/s.")
+    for others in (0, 15):
+        waits = first_token(size, runner, others)
+        p50, p95 = waits[len(waits) // 2], waits[int(len(waits) * 0.95)]
+        beside = f"beside {others} texts" if others else "alone"
+        print(
+            f"- Time to the first token of a prompt of 128, {beside}: p50 {p50 * 1e3:.1f} ms, p95 {p95 * 1e3:.1f} ms."
+        )
+    faster, share, slower = speculation(size, runner)
+    print(
+        f"- Speculation by prompt look-up: {faster:.2f} times the speed on a text that repeats itself ({share:.0%} of the steps),"
+        f" {slower:.2f} times on one that never does."
+    )
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    print(
+        f"- Memory: {weights / 1e6:.0f} MB of weights, {runner.cache(1).nbytes / 1e6:.1f} MB of cache for a row of {CONTEXT} positions.\n"
+    )
+
+
+def main() -> None:
+    torch.set_grad_enabled(False)
+    print(
+        f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads; random weights, on which time does not depend.\n"
+    )
+    for size in SIZES:
+        print(f"  generate: {size.name}", file=sys.stderr, flush=True)
+        section(size)
+
+
+if __name__ == "__main__":
+    main()

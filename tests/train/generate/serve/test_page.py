@@ -1,0 +1,104 @@
+"""The page in a real browser: it streams, stops, chats and fits, and asks this server alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+pytest.importorskip("playwright.sync_api")
+from playwright.sync_api import expect
+
+from corpusmill.schemas.generation import Sampling
+from corpusmill.train.generate.generate import pieces
+from tests.browser import listen
+from tests.train.generate.models import opened
+from tests.train.generate.serve.running import CHATML, Running, running, until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Running]:
+    torch.set_num_threads(1)
+    with running(opened(context=4000), template=CHATML) as found:
+        yield found
+
+
+def page_of(
+    browser: Browser, server: Running, width: int = 1280, scheme: str = "light"
+) -> tuple[Page, list[str], list[str]]:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    problems: list[str] = []
+    requests: list[str] = []
+    listen(page, problems, requests)
+    page.goto(server.url, wait_until="load")
+    return page, problems, requests
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_it_continues_a_text_and_fits(browser: Browser, server: Running, width: int, scheme: str) -> None:
+    page, problems, requests = page_of(browser, server, width, scheme)
+    prompt = "<b>the</b> " + "W" * 150
+    page.locator("#prompt").fill(prompt)
+    page.locator("#seed").fill("5")
+    page.locator("#max_tokens").fill("40")
+    page.locator("#go").click()
+    expect(page.locator("#state")).to_have_text(
+        re.compile(r"^\d+ tokens, \d+ a second; (ended|cut at the most tokens)$")
+    )
+    sampling = Sampling(max_tokens=40, temperature=0.8, top_k=50, top_p=0.95, seed=5)
+    wanted = "".join(piece.text for piece in pieces(server.served.opened, [prompt], sampling, rows=1))
+    assert page.locator("#output").evaluate("one => one.textContent") == prompt + wanted
+    assert page.locator("#output b").count() == 0
+    wide = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide[0] <= wide[1]
+    assert problems == [] and all(url.startswith(server.url) for url in requests)
+    assert page.evaluate("document.styleSheets.length + document.images.length") == 1
+    page.close()
+
+
+def test_stop_ends_the_text_on_the_server_too(browser: Browser, server: Running) -> None:
+    page, problems, _ = page_of(browser, server)
+    page.locator("#prompt").fill("the")
+    page.locator("#max_tokens").fill("1000000")
+    page.locator("#repetition_penalty").fill("1.05")
+    for seed in range(20):  # until one goes on for a while
+        page.locator("#seed").fill(str(seed))
+        before = server.served.worker.metrics.ended["cancelled"]
+        page.locator("#go").click()
+        if page.locator("#stop").is_enabled():
+            page.locator("#stop").click(force=True)
+        expect(page.locator("#stop")).to_be_disabled()
+        if page.locator("#state").inner_text() == "stopped":
+            break
+    expect(page.locator("#state")).to_have_text("stopped")
+    until(lambda: server.served.worker.metrics.ended["cancelled"] > before)
+    until(lambda: server.metric("texts_active") == 0)
+    assert problems == []
+    page.close()
+
+
+def test_it_chats_and_shows_errors(browser: Browser, server: Running) -> None:
+    page, problems, _ = page_of(browser, server, 390)
+    page.locator("#mode-chat").click()
+    page.locator("#max_tokens").fill("12")
+    page.locator("#system").fill("be")
+    for text in ("one", "two"):
+        page.locator("#prompt").fill(text)
+        page.locator("#prompt").press("Enter")
+        expect(page.locator("#go")).to_be_enabled()
+    assert page.locator(".turn.user").all_inner_texts() == ["You\none", "You\ntwo"]
+    assert page.locator(".turn.assistant").count() == 2 and page.locator("#plain").count() == 0
+    wide = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert wide[0] <= wide[1] and problems == []
+    page.locator("#prompt").fill("<|im_end|>")
+    page.locator("#go").click()
+    expect(page.locator("#error")).to_contain_text("contains the control token")
+    page.close()

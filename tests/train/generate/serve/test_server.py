@@ -1,0 +1,188 @@
+"""The process and its clients: signals, ports, and clients that break off, say nothing, or read nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpusmill.common.config import load
+from corpusmill.common.errors import UserError
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.generate.serve import app, server
+from corpusmill.train.generate.serve.server import allowed_hosts, is_loopback, listen
+from corpusmill.train.trainer import train
+from tests.conftest import IMPORT_PATH, ROOT
+from tests.train.generate.models import opened
+from tests.train.generate.serve.running import ENDLESS, Running, running, until
+
+
+@pytest.fixture
+def run(write_config: Callable[..., Path], tmp_path: Path) -> Path:
+    """A run of one step."""
+    file = write_config(**{"schedule.steps": 1, "schedule.warmup_steps": 0})
+    train(load(TrainConfig, file))
+    return tmp_path / "run"
+
+
+@contextmanager
+def process(run: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Running]]:
+    """`corpusmill serve` on a free port, when it is ready."""
+    command = [sys.executable, "-m", "corpusmill", "serve", str(run), "--port", "0", *options]
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1"}
+    found = subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert found.stdout is not None
+        url = found.stdout.readline().strip()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url), url
+        yield found, Running(url, int(url.rpartition(":")[2]), None, None, None)  # type: ignore[arg-type]
+    finally:
+        if found.poll() is None:
+            found.kill()
+        found.wait()
+
+
+def test_a_signal_lets_texts_end_and_a_second_one_cancels_them(run: Path) -> None:
+    with process(run, "--batch", "2", "--context", "100000") as (one, client):
+        assert client.ask("/v1/models").json["data"][0]["id"] == "tiny"
+        short = client.ask("/v1/completions", {"prompt": "ab", "max_tokens": 3, "seed": 1})
+        assert short.status == 200 and short.json["usage"]["completion_tokens"] <= 3
+        plain = client.ask(
+            "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}
+        )
+        assert plain.status == 200
+        stream = client.begin({"prompt": "a", **ENDLESS})
+        one.send_signal(signal.SIGTERM)
+        with pytest.raises(OSError):
+            for _ in range(10**6):
+                client.connect().close()
+                time.sleep(0.01)
+        one.send_signal(signal.SIGINT)
+        rest = b""
+        while part := stream.recv(65536):
+            rest += part
+        assert b"server_stopping" in rest
+        out, err = one.communicate(timeout=120)
+    assert one.returncode == 0, err
+    assert "no chat_template.jinja beside the tokenizer" in err
+    assert re.search(r"^stopping: 1 text may go on for 10 s; Ctrl-C once more cancels them$", err, re.M)
+    assert re.search(r"^stopped: 3 texts \(1 cancelled, .*\), [\d,]+ tokens generated$", err, re.M)
+    assert "Traceback" not in err and not out
+
+
+def test_a_port_in_use_is_one_line_before_a_model_is_loaded(run: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "corpusmill", "serve", str(run), "--port", str(port)]
+        env = {**os.environ, "PYTHONPATH": IMPORT_PATH}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"error: --host 127.0.0.1 --port {port}: Address already in use; choose another\n"
+
+
+def test_only_loopback_is_guarded_by_names() -> None:
+    with listen("localhost", 0) as here, listen("0.0.0.0", 0) as everywhere:
+        assert is_loopback(here) and not is_loopback(everywhere)
+        assert {"localhost", "127.0.0.1", "::1"} <= allowed_hosts("localhost", here)
+        assert allowed_hosts("0.0.0.0", everywhere) == frozenset()
+    with pytest.raises(UserError, match="--host nowhere.invalid: is no address of this machine"):
+        listen("nowhere.invalid", 0)
+
+
+def test_without_the_extra_it_names_it(run: Path) -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None; sys.argv = ['corpusmill', 'serve', sys.argv[1]];"
+        "from corpusmill.__main__ import main; main()"
+    )
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH}
+    done = subprocess.run([sys.executable, "-c", code, str(run)], env=env, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "error: serve: needs Starlette and Uvicorn: pip install 'corpusmill[serve]'\n"
+
+
+def test_broken_clients_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STALLED_SECONDS", 1.0)
+    monkeypatch.setattr(app, "BODY_SECONDS", 1.0)
+    with running(opened(context=20_000), rows=2, send_buffer=8192) as running_one:
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        silent = running_one.connect()
+        half_head = running_one.connect()
+        half_head.sendall(head)
+        half_body = running_one.connect()
+        half_body.sendall(head + b"Content-Length: 1000\r\n\r\n" + b'{"prompt": ')
+        refused = running_one.connect()  # answered before its body came, which does not come
+        refused.sendall(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+        noise = running_one.connect()
+        noise.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 no HTTP\r\n\r\n")
+        # A stream that is never read: it fills the buffers, and its text is made all the same.
+        deaf = running_one.begin(
+            {"prompt": "a", **ENDLESS, "max_tokens": 600, "logprobs": 20}, receive_buffer=2048
+        )
+        served = running_one.ask("/v1/completions", {"prompt": "b", "max_tokens": 4})
+        assert served.status == 200
+        until(lambda: running_one.metric("texts_ended_total") == 2)
+        assert half_body.recv(12) == b"HTTP/1.1 408"
+        assert refused.recv(12) == b"HTTP/1.1 404"
+        assert noise.recv(12) == b"HTTP/1.1 400"
+        for one in (silent, half_head, half_body, refused, noise):
+            while ended(one):
+                pass
+        until(lambda: not running_one.server.server_state.connections)  # the deaf one, too
+        deaf.close()
+
+
+def ended(client: socket.socket) -> bool:
+    """Whether more came from the server; it may end a connection by a reset."""
+    try:
+        return bool(client.recv(65536))
+    except ConnectionResetError:
+        return False
+
+
+def test_an_engine_that_fails_ends_the_server_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    from corpusmill.common.errors import WorkError
+    from corpusmill.train.generate.chat import Chat
+    from corpusmill.train.generate.serve.app import Served
+    from corpusmill.train.generate.serve.worker import Worker
+
+    made = opened()
+    worker = Worker(made, 2, 2)
+
+    def fail() -> Any:
+        raise MemoryError("no memory left")
+
+    worker.engine.step = fail  # type: ignore[method-assign]
+    served = Served(made, Chat(made), worker, "tiny")
+    listener = listen("127.0.0.1", 0)
+    import threading
+
+    caught: list[Exception] = []
+
+    def work() -> None:
+        try:
+            server.serve(served, listener)
+        except WorkError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    client = Running("", listener.getsockname()[1], served, None, thread)  # type: ignore[arg-type]
+    answer = client.ask("/v1/completions", {"prompt": "a"})
+    assert answer.status == 503 and json.loads(answer.body)["error"]["code"] == "server_stopping"
+    thread.join(60)
+    listener.close()
+    assert str(caught[0]) == "generation failed: MemoryError: no memory left"
+    assert worker.metrics.accepted == sum(worker.metrics.ended.values()) == 1

@@ -1,0 +1,483 @@
+"""The endpoints: OpenAI's completions and chat completions, models, health, metrics, and the page. Built on Starlette.
+
+Nothing of a request's body is logged or kept. Every refusal has OpenAI's form of an error, with one sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import traceback
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from corpusmill.common.errors import UserError
+from corpusmill.schemas.serving import ChatCompletion, Completion, Options, read_body
+from corpusmill.train.generate.request import Request
+from corpusmill.train.generate.serve.answers import Answer, ChatAnswer, CompletionAnswer, Tokens
+from corpusmill.train.generate.serve.page import render
+from corpusmill.train.generate.serve.worker import Failed, Full, Worker
+from corpusmill.train.log.sinks import log_line
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from corpusmill.train.generate.chat import Chat
+    from corpusmill.train.generate.constrain import Constraints
+    from corpusmill.train.generate.generate import Opened, Piece
+
+BODY_BYTES = 4 * 2**20  # of a request, at most
+BODY_SECONDS = 30.0  # in which a body has to come
+QUIET_SECONDS = 10.0  # after which a stream without a token gets a comment, so that nobody takes it for dead
+
+
+class Refused(Exception):
+    """An answer that is an error: status and message, and the parameter that it is about."""
+
+    def __init__(
+        self, status: int, message: str, parameter: str | None = None, code: str | None = None, **headers: str
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.parameter, self.code = status, message, parameter, code
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    def body(self) -> dict[str, Any]:
+        kind = (
+            "invalid_request_error"
+            if self.status < 429
+            else "rate_limit_error"
+            if self.status == 429
+            else "server_error"
+        )
+        return {"error": {"message": self.message, "type": kind, "param": self.parameter, "code": self.code}}
+
+    def response(self) -> Response:
+        return JSONResponse(self.body(), self.status, self.headers)
+
+
+class Stopping(Refused):
+    def __init__(self) -> None:
+        super().__init__(503, "the server is being stopped", code="server_stopping")
+
+
+class Arrivals:
+    """Pieces of the texts of one HTTP request on their way to its client. In the event loop alone.
+
+    They wait here for a client that reads slowly: never more than its texts, which the context bounds.
+    """
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._left = len(requests)
+        self._pieces: deque[Piece | None] = deque()
+        self._new = asyncio.Event()
+
+    def receive(self, piece: Piece | None) -> None:
+        self._pieces.append(piece)
+        self._new.set()
+
+    async def pieces(self) -> AsyncIterator[list[Piece]]:
+        """All that have come, again and again, until all texts have ended; an empty list now and then while nothing comes. Raises
+        `Stopping` if they will not end."""
+        while self._left:
+            try:
+                await asyncio.wait_for(self._new.wait(), QUIET_SECONDS)
+            except TimeoutError:
+                yield []
+                continue
+            self._new.clear()
+            found: list[Piece] = []
+            while self._pieces:
+                piece = self._pieces.popleft()
+                if piece is None or piece.end == "cancelled":
+                    raise Stopping
+                self._left -= piece.end is not None
+                found.append(piece)
+            yield found
+
+
+class EventStream(Response):
+    """Server-sent events as they come. When the client leaves, `leave` is called."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[str], leave: Callable[[], None]) -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._events, self._leave = events, leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await until_gone(receive, self._write(send))
+        except ClientDisconnect:
+            pass
+        finally:
+            self._leave()
+
+    async def _write(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for event in self._events:
+            await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def until_gone(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of `work`. Raises `ClientDisconnect`, and cancels it, if the client goes first."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise ClientDisconnect
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Served:
+    """A model and its endpoints. `name`: of the model, for clients; `hosts`: values of the Host header that are accepted (empty:
+    all)."""
+
+    def __init__(
+        self, opened: Opened, chat: Chat, worker: Worker, name: str, *, hosts: frozenset[str] = frozenset(),
+        constraints: Constraints | None = None,
+    ) -> None:  # fmt: skip
+        self.opened, self.chat, self.worker, self.name = opened, chat, worker, name
+        self.hosts, self.constraints = hosts, constraints
+        self.tokens = Tokens(opened.tokenizer)
+        self.page, self.policy = render(name, opened.step, opened.runner.context, not chat.plain)
+
+    # What can be asked for
+
+    async def home(self, _: HttpRequest) -> Response:
+        return HTMLResponse(self.page, headers={"content-security-policy": self.policy})
+
+    async def health(self, _: HttpRequest) -> Response:
+        if self.worker.error is not None:
+            raise Refused(503, "generation has failed; the server's log says why", code="failed")
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self, _: HttpRequest) -> Response:
+        return PlainTextResponse(self.worker.metrics.render(), media_type="text/plain; version=0.0.4")
+
+    def _model(self) -> dict[str, Any]:
+        return {
+            "id": self.name, "object": "model", "created": 0, "owned_by": "corpusmill",
+            "step": self.opened.step, "context": self.opened.runner.context,
+        }  # fmt: skip
+
+    async def models(self, _: HttpRequest) -> Response:
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def model(self, request: HttpRequest) -> Response:
+        self._check_model(request.path_params["name"])
+        return JSONResponse(self._model())
+
+    async def completions(self, http: HttpRequest) -> Response:
+        body = await _read(http, Completion)
+        self._check_model(body.model)
+        most = 16 if body.max_tokens is None else body.max_tokens
+        if not most and not body.echo:
+            raise Refused(400, "max_tokens: 0 gives nothing without echo", "max_tokens")
+        self._check_count(len(body.prompt) * body.n)
+        prompts = await asyncio.to_thread(self._prompts, body)
+        requests, seed = await self._requests(body, prompts, most)
+        wanted = body.logprobs is not None
+        for request in requests:
+            request.likeliest = body.logprobs or 0
+            request.scored = [] if body.echo and wanted else None
+        echo = await asyncio.to_thread(self._echo, body) if body.echo else None
+        answer = CompletionAnswer(
+            self.name, requests, len(prompts), seed, self.tokens, logprobs=wanted, echo=echo, nothing=not most
+        )
+        return await self._answer(http, body, answer)
+
+    async def chat_completions(self, http: HttpRequest) -> Response:
+        body = await _read(http, ChatCompletion)
+        self._check_model(body.model)
+        self._check_count(body.n)
+        try:
+            prompt = await asyncio.to_thread(self.chat.prompt, body.messages)
+        except UserError as error:
+            raise Refused(400, str(error), "messages") from None
+        most = body.max_completion_tokens or body.max_tokens
+        if most is None:  # what the context has left
+            most = max(self.opened.runner.context - len(prompt) + 1, 1)
+        requests, seed = await self._requests(body, [prompt], max(most, 1), self.chat.stop)
+        for request in requests:
+            request.ends = self.chat.ends
+            request.likeliest = body.top_logprobs if body.logprobs else 0
+        answer = ChatAnswer(
+            self.name, requests, seed, self.tokens, logprobs=body.logprobs, strip=self.chat.plain
+        )
+        return await self._answer(http, body, answer)
+
+    # How it is answered
+
+    def _check_model(self, name: str | None) -> None:
+        if name is not None and name != self.name:
+            raise Refused(
+                404,
+                f"model: '{name[:100]}' is not here; this server has '{self.name}'",
+                "model",
+                "model_not_found",
+            )
+
+    def _check_count(self, count: int) -> None:
+        most = self.worker.most
+        if count > most:
+            raise Refused(
+                400, f"asks for {count} texts, and this server takes {most} at a time; ask for fewer", "n"
+            )
+
+    def _prompts(self, body: Completion) -> list[list[int]]:
+        vocabulary, found = self.opened.runner.vocab_size, []
+        for prompt in body.prompt:
+            if isinstance(prompt, str):
+                found.append(self.opened.prompt(prompt))
+            elif max(prompt) >= vocabulary:
+                raise Refused(
+                    400, f"prompt: has the token {max(prompt)}, and the vocabulary {vocabulary}", "prompt"
+                )
+            else:
+                found.append(list(prompt))
+        return found
+
+    def _echo(self, body: Completion) -> list[tuple[str, int]]:
+        """For each text its prompt, and the number of tokens before it."""
+        decode = self.opened.tokenizer.decode
+        found = [
+            (prompt, 1) if isinstance(prompt, str) else (decode(prompt, skip_special_tokens=False), 0)
+            for prompt in body.prompt
+        ]
+        return [one for one in found for _ in range(body.n)]
+
+    async def _requests(
+        self, body: Options, prompts: Sequence[list[int]], most: int, stop: tuple[str, ...] = ()
+    ) -> tuple[list[Request], int]:
+        """A request for each text, and the seed of all: without one given, a random one."""
+        for prompt in prompts:
+            try:
+                self.worker.engine.check(prompt)
+            except ValueError as error:
+                raise Refused(400, str(error), "prompt", "context_length_exceeded") from None
+        vocabulary = self.opened.runner.vocab_size
+        if body.logit_bias and max(body.logit_bias) >= vocabulary:
+            raise Refused(
+                400, f"logit_bias: has a token that the vocabulary of {vocabulary} has not", "logit_bias"
+            )
+        seed = secrets.randbits(48) if body.seed is None else body.seed % 2**63
+        sampling = body.sampling(max(most, 1), seed, stop)
+        found = [
+            Request(list(prompt), sampling, number)
+            for number, prompt in enumerate(one for one in prompts for _ in range(body.n))
+        ]
+        if body.guided_regex is not None or body.json_schema is not None:
+            await asyncio.to_thread(self._constrain, body, found)
+        return found, seed
+
+    def _constrain(self, body: Options, requests: Sequence[Request]) -> None:
+        name = (
+            "response_format"
+            if body.response_format
+            else "guided_json"
+            if body.guided_json
+            else "guided_regex"
+        )
+        if self.constraints is None:
+            raise Refused(
+                400, f"{name}: the server has no llguidance (pip install 'corpusmill[constrain]')", name
+            )
+        try:
+            if body.guided_regex is not None:
+                constraint = self.constraints.regex(body.guided_regex)
+            else:
+                constraint = self.constraints.json_schema(body.json_schema or {})
+        except UserError as error:
+            raise Refused(400, f"{name}: {error}", name) from None
+        for request in requests:
+            request.allowed = constraint.start()
+
+    async def _answer(self, http: HttpRequest, body: Options, answer: Answer) -> Response:
+        """Queue the texts of an answer, and give it as it comes or as a whole."""
+        arrivals = Arrivals(answer.requests)
+        try:
+            self.worker.submit(answer.requests, arrivals.receive)
+        except Full:
+            raise Refused(
+                429, "as many texts wait as may; try again", None, "queue_full", retry_after=str(self._wait())
+            ) from None
+        except Failed:
+            raise Stopping from None
+
+        def leave() -> None:
+            for request in answer.requests:
+                request.cancelled = True
+
+        if body.stream:
+            usage = body.stream_options is not None and body.stream_options.include_usage
+            return EventStream(_events(arrivals, answer, usage), leave)
+        try:
+            found = await until_gone(http.receive, _all(arrivals))
+        finally:
+            leave()  # no harm to those that have ended
+        return JSONResponse(answer.whole(found))
+
+    def _wait(self) -> int:
+        """Seconds in which a place may be expected: what a text takes, over the rows."""
+        metrics = self.worker.metrics
+        with metrics.lock:
+            ended = sum(metrics.text.counts)
+            mean = metrics.text.sum / ended if ended else 1.0
+        return max(1, min(60, round(mean / metrics.rows)))
+
+
+async def _read(http: HttpRequest, kind: type[Any]) -> Any:
+    """The body of a request. JSON has to be declared: a page of another site can send that only after asking, and is refused."""
+    declared = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if declared != "application/json":
+        raise Refused(415, "the body has to be JSON, with the header Content-Type: application/json")
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in http.stream():
+                data += part
+                if len(data) > BODY_BYTES:
+                    raise Refused(413, f"the body is longer than {BODY_BYTES} bytes", connection="close")
+    except TimeoutError:
+        raise Refused(408, f"the body has not come within {BODY_SECONDS:.0f} s", connection="close") from None
+    try:
+        parsed = orjson.loads(bytes(data))
+    except orjson.JSONDecodeError as error:
+        raise Refused(400, f"the body is not JSON: {error.msg}") from None
+    try:
+        return read_body(kind, parsed)
+    except UserError as error:
+        name = str(error).partition(":")[0]
+        raise Refused(400, str(error), name if name in kind.model_fields else None) from None
+
+
+async def _all(arrivals: Arrivals) -> list[Piece]:
+    return [piece async for pieces in arrivals.pieces() for piece in pieces]
+
+
+async def _events(arrivals: Arrivals, answer: Answer, usage: bool) -> AsyncIterator[str]:
+    """The lines of a stream."""
+    try:
+        async for pieces in arrivals.pieces():
+            if not pieces:
+                yield ": waiting\n\n"
+            for piece in pieces:
+                chunk = answer.chunk(piece)
+                if chunk is not None:
+                    yield _event(chunk)
+        if usage:
+            yield _event(answer.last_chunk())
+        yield "data: [DONE]\n\n"
+    except Stopping as stopping:
+        yield _event(stopping.body())
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+
+
+def make_app(served: Served) -> ASGIApp:
+    """The ASGI application."""
+    routes = [
+        Route("/", served.home),
+        Route("/health", served.health),
+        Route("/metrics", served.metrics),
+        Route("/v1/models", served.models),
+        Route("/v1/models/{name:path}", served.model),
+        Route("/v1/completions", served.completions, methods=["POST"]),
+        Route("/v1/chat/completions", served.chat_completions, methods=["POST"]),
+    ]
+
+    async def refused(_: HttpRequest, error: Exception) -> Response:
+        assert isinstance(error, Refused)
+        return error.response()
+
+    async def http_error(request: HttpRequest, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        words = {
+            404: f"there is nothing at {request.url.path[:100]}",
+            405: f"{request.url.path} takes {(error.headers or {}).get('Allow', 'another method')}",
+        }
+        return Refused(
+            error.status_code, words.get(error.status_code, error.detail), **(error.headers or {})
+        ).response()
+
+    async def left(_: HttpRequest, error: Exception) -> Response:
+        return Response(status_code=499)  # nobody reads it
+
+    async def crashed(_: HttpRequest, error: Exception) -> Response:
+        return Refused(500, "the server has made a mistake; its log says where").response()
+
+    handlers = {Refused: refused, HTTPException: http_error, ClientDisconnect: left, Exception: crashed}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return Outermost(app, served, Counter(str(route.path) for route in routes))
+
+
+class Outermost:
+    """Around the application: checks the Host header, counts responses, and logs what goes wrong without a word of a request.
+
+    A page of another site whose name leads to this machine sends that name as Host (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, served: Served, paths: Counter[str]) -> None:
+        self._app, self._served, self._paths = app, served, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        status = 499  # if none is sent
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if self._served.hosts and host_of(scope) not in self._served.hosts:
+                allowed = ", ".join(sorted(self._served.hosts))
+                await Refused(
+                    403, f"the Host header has to be one of {allowed}; start the server with --host to be reached otherwise",
+                    code="host_not_allowed",
+                ).response()(scope, receive, counted)  # fmt: skip
+            else:
+                await self._app(scope, receive, counted)
+        except Exception as error:  # its message might hold a part of a prompt
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            log_line(f"serve: {type(error).__name__} at {place.filename}:{place.lineno}")
+        finally:
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            with self._served.worker.metrics.lock:
+                self._served.worker.metrics.responses[path, status] += 1
+
+
+def host_of(scope: Scope) -> str:
+    """The name in a request's Host header, without the port; empty if there is none."""
+    found = [value for name, value in scope["headers"] if name == b"host"]
+    if len(found) != 1:
+        return ""
+    host = found[0].decode("latin-1").strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host

@@ -1,0 +1,168 @@
+"""The engine in a thread of its own. Requests come and pieces of text go by queues; nothing else is shared, apart from
+`Request.cancelled`, which anyone may set."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.generate import Piece, Texts
+from corpusmill.train.generate.serve.metrics import Metrics
+
+if TYPE_CHECKING:
+    from corpusmill.train.generate.generate import Opened
+    from corpusmill.train.generate.request import Event, Request
+
+Receive = Callable[[Piece | None], None]  # None: the worker has failed, and nothing will come
+Deliver = Callable[[list[tuple[Receive, Piece | None]]], None]
+
+
+class Full(Exception):
+    """As many texts wait as may."""
+
+
+class Failed(Exception):
+    """The engine has failed, or is being stopped."""
+
+
+@dataclass
+class _Text:
+    receive: Receive
+    since: float
+    begun: bool = False
+    end: str | None = None  # of its text, which may come before the engine's, by a stop string
+
+
+class Worker:
+    """Generates up to `rows` texts at a time, while up to `queue` wait. A text ends with the model's context."""
+
+    def __init__(self, opened: Opened, rows: int, queue: int) -> None:
+        self.engine = Engine(opened.runner, rows, slide=False, draft=opened.draft)
+        self.metrics = Metrics(rows, queue)
+        self.error: Exception | None = None
+        self.most = rows + queue
+        self._texts = Texts(opened.tokenizer)
+        self._open: dict[Request, _Text] = {}  # of the thread alone
+        self._count = 0  # of texts accepted and not ended
+        self._closed = False
+        self._inbox: SimpleQueue[tuple[Sequence[Request], Receive, float] | str] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._deliver: Deliver = lambda pieces: None
+
+    def start(self, deliver: Deliver) -> None:
+        """`deliver` is called in the worker's thread with the pieces of each step, and with whom they are for."""
+        self._deliver = deliver
+        self._thread.start()
+
+    def submit(self, requests: Sequence[Request], receive: Receive) -> None:
+        """Queue all of them or none. Raises `Full` and `Failed`."""
+        with self.metrics.lock:
+            if self._closed:
+                raise Failed
+            if self._count + len(requests) > self.most:
+                raise Full
+            self._count += len(requests)
+            self.metrics.accepted += len(requests)
+            self.metrics.waiting += len(requests)
+            # Under the lock: nothing comes into the inbox after `stop`.
+            self._inbox.put((requests, receive, time.monotonic()))
+
+    @property
+    def open(self) -> int:
+        """Texts that are not ended."""
+        return self._count
+
+    def cancel_all(self) -> None:
+        """End what runs and waits."""
+        self._inbox.put("cancel")
+
+    def stop(self) -> None:
+        """Cancel what is left and end the thread."""
+        with self.metrics.lock:
+            self._closed = True
+            self._inbox.put("stop")
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._take():
+                self._step()
+            while self.engine.busy:
+                self._step()
+        except Exception as error:
+            self.error = error
+            with self.metrics.lock:
+                self._closed = True
+            self._fail()
+
+    def _take(self) -> bool:
+        """Take in what has come, and wait for something if there is nothing to generate; False if it is to stop."""
+        while True:
+            try:
+                found = self._inbox.get(block=not self.engine.busy)
+            except Empty:
+                return True
+            if isinstance(found, str):
+                for request in self._open:
+                    request.cancelled = True
+                if found == "stop":
+                    return False
+                continue
+            requests, receive, since = found
+            for request in requests:
+                self._open[request] = _Text(receive, since)
+                self._texts.begin(request)
+                self.engine.submit(request)
+
+    def _step(self) -> None:
+        events = self.engine.step()
+        now = time.monotonic()
+        found: list[tuple[Receive, Piece | None]] = []
+        with self.metrics.lock:
+            for event in events:
+                text = self._open[event.request]
+                piece = self._texts.piece(event)
+                if piece is not None:
+                    text.end = piece.end or text.end
+                    found.append((text.receive, piece))
+                self._account(event, text, now)
+            self.metrics.active = len(self.engine.active)
+            self.metrics.waiting = self._count - self.metrics.active
+        if found:
+            self._deliver(found)
+
+    def _account(self, event: Event, text: _Text, now: float) -> None:
+        metrics, request = self.metrics, event.request
+        if not text.begun and request.tokens:
+            text.begun = True
+            metrics.first_token.add(now - text.since)
+        if event.end is not None:
+            del self._open[request]
+            self._count -= 1
+            metrics.ended[text.end or event.end] += 1
+            metrics.text.add(now - text.since)
+            metrics.prompt_tokens += len(request.prompt)
+            metrics.generated_tokens += len(request.tokens)
+
+    def _fail(self) -> None:
+        """Say to all who wait that nothing will come."""
+        found: list[tuple[Receive, Piece | None]] = [(text.receive, None) for text in self._open.values()]
+        while True:
+            try:
+                one = self._inbox.get_nowait()
+            except Empty:
+                break
+            if not isinstance(one, str):
+                found += [(one[1], None)] * len(one[0])
+                self._open |= {request: _Text(one[1], one[2]) for request in one[0]}
+        with self.metrics.lock:
+            self.metrics.ended["failed"] += len(self._open)
+            self._count = self.metrics.active = self.metrics.waiting = 0
+        self._open.clear()
+        self._deliver(found)
