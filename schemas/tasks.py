@@ -174,7 +174,7 @@ class Task(Strict):
     about: str = Field(default="", description="what it measures, in one line")
     data: Texts = Field(
         default=[],
-        description="files of rows (.jsonl, .csv, .tsv, .txt, each also .gz), relative to this file",
+        description="files of rows (.jsonl, .json, .csv, .tsv, .txt, each also .gz; .parquet), relative to this file",
     )
     hub: Hub | None = Field(default=None, description="where `corpusmill task-data` finds them")
     output_type: OutputType = Field(

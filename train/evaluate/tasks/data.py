@@ -1,4 +1,5 @@
-"""Rows of a task's data: JSONL, JSON, CSV, TSV or lines of text, each also compressed. What is no row is counted by its reason."""
+"""Rows of a task's data: JSONL, JSON, CSV, TSV or lines of text, each also compressed, or Parquet. What is no row is counted by its
+reason."""
 
 from __future__ import annotations
 
@@ -9,18 +10,19 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum, sha256
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.tasks import TaskData
 from corpusmill.train.evaluate.tasks.read import Found
 
-KINDS = (".jsonl", ".json", ".csv", ".tsv", ".txt")
+KINDS = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet")
+BATCH = 1024  # rows of a Parquet file that are read at once
 FIELD = 1 << 24  # characters of a field of a CSV file
 csv.field_size_limit(FIELD)
 
@@ -48,7 +50,8 @@ class Files(NamedTuple):
 
 
 def read_rows(files: Sequence[str]) -> Rows:
-    """All rows of the files, in order. Raises `UserError` for a file that is missing or of another kind."""
+    """All rows of the files, in order. Raises `UserError` for a file that is missing or of another kind, `WorkError` for one that
+    is damaged as a whole."""
     rows, skipped, hashes, number = list[Row](), Counter[str](), list[str](), 0
     for file in files:
         data = read_file(Folder(file), file)
@@ -87,18 +90,33 @@ def parsed(data: bytes, where: str) -> Iterator[dict[str, Any] | str]:
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{where}: damaged gzip: {error}") from None
+            raise WorkError(f"{where}: damaged gzip: {error}") from None
     kind = Path(name).suffix
     if kind == ".jsonl":
         yield from json_lines(data)
     elif kind == ".json":
         yield from json_list(data, where)
+    elif kind == ".parquet":
+        yield from parquet_rows(io.BytesIO(data), where)
     elif kind == ".txt":
         yield from ({"text": line} for line in text_of(data, where).splitlines() if line.strip())
     elif kind in (".csv", ".tsv"):
         yield from table(text_of(data, where), "," if kind == ".csv" else "\t", where)
     else:
         raise UserError(f"{where}: unknown kind of file; allowed: {', '.join(KINDS)}, each also .gz")
+
+
+def parquet_rows(stream: BinaryIO, where: str) -> Iterator[dict[str, Any]]:
+    """The rows of an open Parquet file. Raises `WorkError`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        for batch in pq.ParquetFile(stream).iter_batches(BATCH):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise WorkError(f"{where}: not a Parquet file that can be read: {reason}") from None
 
 
 def json_lines(data: bytes) -> Iterator[dict[str, Any] | str]:

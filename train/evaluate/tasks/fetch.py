@@ -15,10 +15,9 @@ from corpusmill.common.hub import SCHEME, pin
 from corpusmill.common.ids import sha256
 from corpusmill.common.storage import Entry, Folder
 from corpusmill.schemas.tasks import Hub, Task, TaskData
-from corpusmill.train.evaluate.tasks.data import parsed
+from corpusmill.train.evaluate.tasks.data import parquet_rows, parsed
 
 CONFIG = "hub_config"  # column that is added where a task reads several configurations
-ROWS = 1024  # of a Parquet file that are read at once
 
 
 class Part(NamedTuple):
@@ -88,17 +87,8 @@ def rows_of(source: Folder, entry: Entry) -> Iterator[dict[str, Any] | str]:
     if not entry.path.endswith(".parquet"):
         yield from parsed(file.read(), entry.path)
         return
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with file.open(size=entry.size) as stream:
-            for batch in pq.ParquetFile(stream).iter_batches(ROWS):
-                yield from batch.to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise WorkError(
-            f"{file}: not a Parquet file that can be read: {str(error).splitlines()[0]}"
-        ) from None
+    with file.open(size=entry.size) as stream:
+        yield from parquet_rows(stream, str(file))
 
 
 def plain(value: Any) -> Any:

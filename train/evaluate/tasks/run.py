@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.format import rate, time_left
 from corpusmill.common.hugging_face import library
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.common.task_progress import watched
 from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item, TaskResult
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
@@ -38,6 +41,7 @@ from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import TOKENIZER
 
 VERSION = 1  # of how items and figures are computed
+EVERY = 10.0  # seconds between two lines of progress
 
 
 class Prepared(NamedTuple):
@@ -221,14 +225,28 @@ def evaluate_tasks(
     model = open_model(config, run, newest, world, rows) if todo else None
     for one in todo:
         assert model is not None
-        log_line(f"{one.task.task}: {len(one.questions):,} items")
-        scored = score(one, model, rows)
+        count = len(one.questions)
+        log_line(f"{one.task.task}: {count:,} items")
+        with watched(progress(one.task.task, count), count, every=EVERY):
+            scored = score(one, model, rows)
         results[one.task.task] = summary(one, scored, keys[one.task.task])
         if world.first:
             lines = (item.model_dump_json(exclude_defaults=True) + "\n" for item in scored.items)
             (run / ITEMS / f"{one.task.task}.jsonl").write("".join(lines).encode())
             write(run, empty, results)
     return empty.model_copy(update={"tasks": dict(sorted(results.items()))}), list(names)
+
+
+def progress(name: str, count: int) -> Callable[[float], None]:
+    """What prints how many items of a task are done, and the time left."""
+    began = time.monotonic()
+
+    def show(done: float) -> None:
+        took = time.monotonic() - began
+        left = f", {time_left(took / done * (count - done))} left" if done else ""
+        log_line(f"{name}: {done:,.0f} of {count:,} items, {rate(done, took, 'items')}{left}")
+
+    return show
 
 
 def write(run: Folder, about: EvaluationResults, results: dict[str, TaskResult]) -> None:

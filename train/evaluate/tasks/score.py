@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from corpusmill.common.task_progress import advance
 from corpusmill.schemas.evaluation import Item
 from corpusmill.schemas.generation import Sampling
 from corpusmill.schemas.tasks import Generation, Task
@@ -19,7 +20,7 @@ from corpusmill.train.evaluate.tasks.metrics import Choices, choice_metrics, tex
 from corpusmill.train.evaluate.tasks.render import Question
 from corpusmill.train.generate.generate import Opened, pieces
 
-QUERIES = 4096  # that are scored in one call
+QUERIES = 1024  # that are scored in one call, between two reports of progress
 
 TOO_LONG = "a choice has more tokens than the model has positions"
 NO_TOKEN = "a choice has no token of its own"
@@ -64,6 +65,7 @@ def score_choices(
             alone = [next(found).sum for _ in one.alone]
             item = choice_item(task, one.question, given, alone)
             items.append(item.model_copy(update={"core": core(task, one, given)}))
+        advance(len(fit))
     return Scored(items, skipped, shortened(cut, len(items)))
 
 
@@ -82,6 +84,7 @@ def score_rolling(
             tokens = np.concatenate([answer.tokens for answer in windows])
             whole = Answer(tokens, all(answer.greedy for answer in windows))
             items.append(choice_item(task, one.question, [whole], []))
+        advance(len(part))
     scored = f"{task.stride} tokens at a time after the first" if task.stride else "without overlap"
     return Scored(items, skipped, [f"texts are read in windows of {longest} tokens, {scored}"])
 
@@ -202,4 +205,5 @@ def continued(opened: Opened, prompts: Sequence[list[int]], sampling: Sampling, 
     found = [""] * len(prompts)
     for piece in pieces(opened, prompts, sampling, rows):
         found[piece.request.number] += piece.text
+        advance(piece.end is not None)
     return found

@@ -6,11 +6,13 @@ import gzip
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import sha256
 from corpusmill.schemas.tasks import TaskData
 from corpusmill.train.evaluate.tasks.data import files_of, json_lines, parsed, read_rows
@@ -33,6 +35,11 @@ def test_every_kind_gives_the_same_rows(tmp_path: Path, name: str, mark: str) ->
     found = read_rows([str(tmp_path / name)])
     assert [row.columns for row in found.rows] == ROWS and not found.skipped
     assert [row.number for row in found.rows] == [0, 1]
+
+
+def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "r.parquet")
+    assert [row.columns for row in read_rows([str(tmp_path / "r.parquet")]).rows] == ROWS
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
@@ -67,10 +74,10 @@ def test_any_bytes_give_rows_or_reasons(data: bytes) -> None:
     found = list(json_lines(data))
     assert len(found) == sum(1 for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip())
     assert all(isinstance(one, dict | str) for one in found)
-    for name in ("a.json", "a.csv", "a.tsv", "a.txt", "a.jsonl.gz", "a.bin"):
+    for name in ("a.json", "a.csv", "a.tsv", "a.txt", "a.jsonl.gz", "a.parquet", "a.bin"):
         try:
             assert all(isinstance(one, dict | str) for one in parsed(data, name))
-        except UserError as error:
+        except (UserError, WorkError) as error:
             assert str(error).startswith("a.") and "\n" not in str(error)
 
 
@@ -78,11 +85,13 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"{}\n" * 100)[:-9])
     (tmp_path / "a.csv").write_bytes(b"a\n\xff\n")
     (tmp_path / "a.json").write_text('{"a": 1}')
-    for name, message in (
-        ("gone.jsonl", "no such file"), ("a.jsonl.gz", "damaged gzip"), ("a.csv", "not UTF-8 at byte 2"),
-        ("a.json", "not a list of objects"),
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    for name, error, message in (
+        ("gone.jsonl", UserError, "no such file"), ("a.jsonl.gz", WorkError, "damaged gzip"),
+        ("a.csv", UserError, "not UTF-8 at byte 2"), ("a.json", UserError, "not a list of objects"),
+        ("a.parquet", WorkError, "not a Parquet file"),
     ):  # fmt: skip
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(error, match=message):
             read_rows([str(tmp_path / name)])
 
 
