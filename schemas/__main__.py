@@ -14,7 +14,7 @@ def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
-    from corpusmill.schemas.evaluation import EvaluationResults, Item
+    from corpusmill.schemas.evaluation import CalibrationResults, EvaluationResults, Item
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
         Expired,
@@ -48,6 +48,7 @@ def models() -> dict[str, type[BaseModel]]:
         Recipe,
         TrainConfig,
         RunData,
+        CalibrationResults,
         EvaluationResults,
         Item,
         SearchConfig,

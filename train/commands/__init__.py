@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import typer
 
+from corpusmill.train.commands.calibration import calibration
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
+from corpusmill.train.commands.scoring import arithmetic, score
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
 
@@ -19,6 +21,9 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (train, f"{TRAIN} --set output=runs/mine"),
     (evaluate, f"{TRAIN} --json"),
     (compare_models, "runs/a runs/b --by subject"),
+    (calibration, "runs/quickstart/train --next-token"),
+    (score, "texts.jsonl --metric rouge --metric squad_f1"),
+    (arithmetic, "--operation addition --digits 2"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (export, f"{TRAIN} model/"),
     (plan, TRAIN),
