@@ -12,7 +12,7 @@ from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
-from corpusmill.train.commands.scoring import arithmetic, score
+from corpusmill.train.commands.scoring import arithmetic, glue_rows, score
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
 
@@ -23,6 +23,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (compare_models, "runs/a runs/b --by subject"),
     (calibration, "runs/quickstart/train --next-token"),
     (score, "texts.jsonl --metric rouge --metric squad_f1"),
+    (glue_rows, "mrpc MRPC/dev.tsv"),
     (arithmetic, "--operation addition --digits 2"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (export, f"{TRAIN} model/"),

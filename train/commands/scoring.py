@@ -52,6 +52,17 @@ def score(
         typer.echo(f"{name}: {signature}")
 
 
+def glue_rows(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="of GLUE (mrpc) or SuperGLUE (super_cb)")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="the task's TSV or JSONL")],
+) -> None:
+    """The rows of a file of GLUE or SuperGLUE, a JSON line each: data of a task."""
+    from corpusmill.train.evaluate.metrics.files import open_glue
+
+    for row in open_glue(task, file):
+        print_json(row)
+
+
 def arithmetic(
     operation: Annotated[
         list[str] | None, typer.Option(help=f"{', '.join(SIGNS)} (repeatable) [all]")

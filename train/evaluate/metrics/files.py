@@ -26,7 +26,7 @@ def score_texts(url: str, metrics: Sequence[str]) -> dict[str, Any]:
             known = [*TEXT_METRICS, *ANSWER_METRICS]
             raise UserError(f"--metric {name}: is none of {', '.join(known)}, pass@K{nearest(name, known)}")
     rows = read_rows(url)
-    names = [row.get("cluster", number) for number, row in enumerate(rows)]
+    names = [str(row["cluster"]) if "cluster" in row else number for number, row in enumerate(rows)]
     result: dict[str, Any] = {"items": len(rows), "metrics": {}, "signatures": {}}
     for name in metrics:
         if found := PASS.fullmatch(name):
@@ -51,15 +51,8 @@ def score_texts(url: str, metrics: Sequence[str]) -> dict[str, Any]:
 def score_labels(url: str, task: str, data: str) -> dict[str, Any]:
     """Figures of a task of GLUE or SuperGLUE. The file of predictions has a JSON object a line, with the `idx` of a row of `data`, the
     task's own file, and its `label`. Every row must have one prediction, or `UserError` is raised."""
-    if task not in glue.TASKS:
-        raise UserError(f"--glue {task}: is none of {', '.join(glue.TASKS)}{nearest(task, glue.TASKS)}")
-    try:
-        rows = glue.read_rows(task, Folder(data).read().decode("utf-8"), data)
-    except FileNotFoundError:
-        raise UserError(f"--data {data}: no such file") from None
-    except UnicodeDecodeError:
-        raise UserError(f"--data {data}: is not UTF-8") from None
-    if not rows or any(row.get("label") == -1 for row in rows):
+    rows = open_glue(task, data)
+    if not rows or any(row.get("label") == -1 or row.get("answers") == [] for row in rows):
         raise UserError(f"--data {data}: has no labels to compare with")
     predictions: dict[str, Any] = {}
     for number, row in enumerate(read_rows(url), 1):
@@ -78,6 +71,20 @@ def score_labels(url: str, task: str, data: str) -> dict[str, Any]:
         "metrics": {name: one.model_dump() for name, one in figures.items()},
         "signatures": {},
     }
+
+
+def open_glue(task: str, url: str) -> list[Row]:
+    """The rows of a file of GLUE or SuperGLUE. Raises `UserError` for an unknown task, and a file that is not the task's."""
+    if task not in glue.TASKS:
+        raise UserError(
+            f"{task}: is no task of GLUE or SuperGLUE: {', '.join(glue.TASKS)}{nearest(task, glue.TASKS)}"
+        )
+    try:
+        return glue.read_rows(task, Folder(url).read().decode("utf-8"), url)
+    except FileNotFoundError:
+        raise UserError(f"{url}: no such file") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{url}: is not UTF-8") from None
 
 
 def read_rows(url: str) -> list[Row]:

@@ -159,7 +159,8 @@ def _nested(name: str, row: Row, where: str) -> Iterator[Row]:
 
 def score(task: str, rows: Sequence[Row], predictions: Sequence[Any]) -> dict[str, Estimate]:
     """The metrics of a task (a key of `TASKS`) for a prediction a row: the number or name of a label, a number, or a text for ReCoRD.
-    Rows of one passage are one cluster. A prediction that is no label is wrong."""
+    Rows of one passage are one cluster. A prediction that is no label is wrong; one
+    of STS-B that is no number raises `UserError`."""
     about = TASKS[task]
     if task == "super_record":
         clusters = [row["group"] for row in rows]
@@ -170,7 +171,10 @@ def score(task: str, rows: Sequence[Row], predictions: Sequence[Any]) -> dict[st
         }
     wanted = [row["label"] for row in rows]
     if not about.labels:
-        return correlation([float(value) for value in predictions], wanted, about.metrics)
+        try:
+            return correlation([float(value) for value in predictions], wanted, about.metrics)
+        except (TypeError, ValueError):
+            raise UserError(f"{task}: a prediction is not a number") from None
     found = [about.labels.index(str(p)) if str(p) in about.labels else p for p in predictions]
     if task == "super_multirc":
         return multirc(rows, found)

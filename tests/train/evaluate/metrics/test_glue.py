@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
+from corpusmill.train.commands import register
 from corpusmill.train.evaluate.metrics.glue import TASKS, read_rows, score
 
 TSV: dict[str, tuple[str, dict[str, Any]]] = {
@@ -129,6 +132,8 @@ def test_each_task_has_the_metrics_of_its_paper() -> None:
 def test_numbers_of_stsb() -> None:
     rows = [{"label": value} for value in (0.0, 1.0, 2.5, 5.0)]
     found = score("stsb", rows, ["0", "1", "4", "5"])
+    with pytest.raises(UserError, match="stsb: a prediction is not a number"):
+        score("stsb", rows, ["0", "1", "high", "5"])
     assert found["spearman"].value == pytest.approx(1) and 0.9 < found["pearson"].value < 1
 
 
@@ -164,8 +169,19 @@ def test_predictions_are_matched_by_idx(tmp_path: Path) -> None:
         UserError, match="1 predictions for 2 rows of .*; 1 are missing, such as that of idx 0"
     ):
         score_labels(str(file), "rte", str(data))
-    with pytest.raises(UserError, match="--glue rt: is none of .*did you mean 'rte'"):
+    with pytest.raises(UserError, match="rt: is no task of GLUE .*did you mean 'rte'"):
         score_labels(str(file), "rt", str(data))
     data.write_text("index\tsentence1\tsentence2\n0\tA\tB\n")
     with pytest.raises(UserError, match="has no labels to compare with"):
         score_labels(str(file), "rte", str(data))
+
+
+def test_rows_are_written_as_data_of_a_task(tmp_path: Path) -> None:
+    app = typer.Typer()
+    register(app)
+    file = tmp_path / "dev.tsv"
+    file.write_text(TSV["mnli"][0])
+    done = CliRunner().invoke(app, ["glue-rows", "mnli", str(file)])
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [TSV["mnli"][1]]
+    missing = CliRunner().invoke(app, ["glue-rows", "mnli", str(tmp_path / "none")])
+    assert isinstance(missing.exception, UserError) and "no such file" in str(missing.exception)
