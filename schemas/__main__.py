@@ -14,7 +14,13 @@ def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
-    from corpusmill.schemas.evaluation import ContaminationResults, EvaluationResults, Item, SpeedResults
+    from corpusmill.schemas.evaluation import (
+        CalibrationResults,
+        ContaminationResults,
+        EvaluationResults,
+        Item,
+        SpeedResults,
+    )
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
         Expired,
@@ -50,6 +56,7 @@ def models() -> dict[str, type[BaseModel]]:
         TrainConfig,
         RunData,
         ContaminationResults,
+        CalibrationResults,
         EvaluationResults,
         Task,
         TaskData,

@@ -17,6 +17,7 @@ RESULTS = "evaluation/results.json"
 CONTAMINATION = "evaluation/contamination.json"
 SPEED = "evaluation/speed.json"
 ITEMS = "evaluation/items"  # folder of <task>.jsonl
+CALIBRATION = "evaluation/calibration.json"
 DOCUMENTS = "evaluation/documents"  # folder of <source>.parquet
 
 # `<source>.parquet`: the losses of the documents of a validation split, a row a document.
@@ -25,7 +26,10 @@ DOCUMENT_LOSSES = pa.schema(
         ("doc_id", pa.binary(16)),
         ("tokens", pa.int64()),
         ("nats", pa.float64()),  # sum of the losses of its tokens
-        ("bytes", pa.float64()),  # UTF-8, estimated: its characters times the bytes per character of the split
+        (
+            "bytes",
+            pa.float64(),
+        ),  # UTF-8, estimated: its characters times the bytes per character of the split
     ]
 )
 
@@ -168,3 +172,61 @@ class SpeedResults(Strict):
     first_token_p50: float = Field(description="seconds from a prompt to its first token, one at a time")
     first_token_p95: float
     memory_mib: float = Field(description="peak of the device, or of the process on a CPU")
+
+
+class ReliabilityBin(Strict):
+    """Answers of like confidence."""
+
+    low: float = Field(description="lowest confidence")
+    high: float = Field(description="highest confidence")
+    n: int
+    confidence: float = Field(description="mean")
+    accuracy: float = Field(description="share of right answers: of a calibrated model about the confidence")
+
+
+class Temperature(Strict):
+    """A temperature fitted on one half of the items, and what it changes on the other half."""
+
+    temperature: float = Field(
+        description="divides the log-probabilities; above 1: the model is too confident"
+    )
+    n: int = Field(description="items of the other half")
+    ece_before: float
+    ece_after: float
+    nll_before: float
+    nll_after: float
+
+
+class Calibration(Strict):
+    """How far confidence is from accuracy. Confidence: the probability of the likeliest choice among the choices, or of the likeliest
+    next token."""
+
+    n: int = Field(description="items with a right choice, or tokens")
+    accuracy: float
+    confidence: float
+    ece: float = Field(
+        description="expected calibration error: mean difference of confidence and accuracy, in bins of equal numbers"
+    )
+    ece_width: float = Field(description="the same in bins of equal width")
+    ece_calibrated: float = Field(description="mean ece that a calibrated model shows on so many items")
+    ece_calibrated_high: float = Field(description="which it exceeds in 5 % of samples")
+    brier: Estimate | None = Field(
+        default=None, description="sum over the choices of (probability - 0 or 1)^2"
+    )
+    nll: Estimate | None = Field(default=None, description="-log(probability of the right choice), nats")
+    fitted: Temperature | None = None
+    bins: list[ReliabilityBin] = Field(description="of equal numbers, in ascending order")
+
+
+class CalibrationResults(Strict):
+    """`evaluation/calibration.json`."""
+
+    name: str = Field(description="of the run")
+    tasks: dict[str, Calibration] = Field(
+        description="of choices, from the items of the last evaluation on tasks"
+    )
+    tasks_step: int | None = Field(description="of its checkpoint")
+    next_token: dict[str, Calibration] = Field(
+        default={}, description="of the validation split of each source"
+    )
+    next_token_step: int | None = None

@@ -12,7 +12,14 @@ from corpusmill.schemas.manifest import Strict
 
 OutputType = Literal["multiple_choice", "loglikelihood", "loglikelihood_rolling", "schema", "generate_until"]
 CHOICE: tuple[OutputType, ...] = ("multiple_choice", "schema")
-CLASSES = ("f1", "macro_f1", "precision", "recall", "mcc")  # figures of all items together
+# Figures of all items together, and their names in `corpusmill.train.evaluate.metrics.classification`.
+CLASSES = {
+    "f1": "f1",
+    "f1_macro": "f1_macro",
+    "precision": "precision",
+    "recall": "recall",
+    "mcc": "matthews",
+}
 # By metric: where it is defined, and how lm-evaluation-harness names the way from items to the figure.
 METRICS: dict[str, tuple[tuple[OutputType, ...], str]] = {
     "acc": ((*CHOICE, "loglikelihood"), "mean"),

@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import typer
 
+from corpusmill.train.commands.calibration import calibration
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.results import contamination
+from corpusmill.train.commands.scoring import arithmetic, glue_rows, score
 from corpusmill.train.commands.serving import chat, serve
 from corpusmill.train.commands.tasks import task_data, tasks
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
@@ -25,6 +27,10 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (tasks, "hellaswag"),
     (task_data, "hellaswag --out task-data"),
     (compare_models, "runs/a runs/b --by subject"),
+    (calibration, "runs/quickstart/train --next-token"),
+    (score, "texts.jsonl --metric rouge --metric squad_f1"),
+    (glue_rows, "mrpc MRPC/dev.tsv"),
+    (arithmetic, "--operation addition --digits 2"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (chat, f"{TRAIN} --system 'You answer in one sentence.'"),
     (serve, f"{TRAIN} --port 8000"),

@@ -27,12 +27,17 @@ def compare_models(
     detect: Annotated[
         float | None, typer.Option(min=1e-9, help="how many items would show this difference")
     ] = None,
+    divergence: Annotated[
+        bool, typer.Option("--divergence", help="also compute the KL divergence of their next tokens")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Two evaluated models, item by item: which differences are beyond noise."""
     from corpusmill.train.evaluate.compare import compare_models as work
 
     found = work([a, *(also_a or [])], [b, *(also_b or [])], task, metric, by, detect)
+    if divergence:
+        found["divergence"] = of_next_tokens(a, b)
     if json_:
         print_json(found)
         return
@@ -48,8 +53,31 @@ def compare_models(
     ):
         if rows:
             print_table(table(rows, first), title)
+    if divergence:
+        print_table(
+            [
+                ["source", "KL(A||B)", "95 % interval", "KL(B||A)", "95 % interval", "rows"],
+                *(divergence_line(name, each) for name, each in found["divergence"].items()),
+            ],
+            "KL divergence of next tokens, nats a token",
+        )
     for line in closing(found):
         typer.echo(line)
+
+
+def of_next_tokens(a: str, b: str) -> dict[str, Any]:
+    """The KL divergences of two runs, by source."""
+    from corpusmill.train.evaluate.divergence import between_runs
+    from corpusmill.train.run_folder import open_run
+
+    found = between_runs(open_run(a), open_run(b))
+    return {name: {way: one.model_dump() for way, one in each.items()} for name, each in found.items()}
+
+
+def divergence_line(source: str, each: dict[str, Any]) -> list[str]:
+    """A line of the table of divergences."""
+    cells = [[f"{each[way]['value']:.4f}", interval(each[way], "")] for way in ("a_b", "b_a")]
+    return [source, *cells[0], *cells[1], f"{each['a_b']['n']:,}"]
 
 
 def table(rows: list[dict[str, Any]], first: str) -> list[list[str]]:
@@ -80,9 +108,10 @@ def table(rows: list[dict[str, Any]], first: str) -> list[list[str]]:
     return lines
 
 
-def interval(estimate: dict[str, Any]) -> str:
+def interval(estimate: dict[str, Any], sign: str = "+") -> str:
     """`-0.0100 to +0.0300`; nothing where there is none."""
-    return "" if estimate["low"] is None else f"{estimate['low']:+.4f} to {estimate['high']:+.4f}"
+    ends = (written(estimate[end], f"{sign}.4f") for end in ("low", "high"))
+    return "" if estimate["low"] is None else " to ".join(ends)
 
 
 def written(value: float | None, form: str) -> str:

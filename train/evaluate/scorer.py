@@ -3,7 +3,7 @@ comparisons of models are computed from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import World
     from corpusmill.train.parallel.model import ParallelModel
 
+Score = Callable[..., tuple[Tensor, Tensor]]  # as `token_losses`
 CHUNK = 1024  # scored positions whose logits exist at once
 
 
@@ -72,65 +73,142 @@ class Scorer:
         sums = [float(losses.abs().double().sum()) for losses in self.losses(batches)]
         return sum(sums), sum(int((batch["labels"] >= 0).sum()) for batch in batches)
 
-    @torch.no_grad()
     def losses(self, batches: Sequence[Batch]) -> Iterator[Tensor]:
         """The loss of each position of this data rank's batches in nats, float32 [B, T], 0 where the label is `IGNORED`, negative
-        where another token is likelier than the label.
+        where another token is likelier than the label."""
+        for batch, own in self.rounds(batches):
+            found = self.forward(batch, signed_losses)
+            if own:
+                yield found
 
-        Sharded processes compute together: those with fewer batches than others continue with rows that are not scored.
-        """
+    def surprises_of_likeliest(self, batches: Sequence[Batch]) -> Iterator[Tensor]:
+        """-log(probability of the likeliest token) of each position, likewise, negative where it is not the label: what the
+        calibration of next tokens is computed from."""
+        for batch, own in self.rounds(batches):
+            found = self.forward(batch, likeliest)
+            if own:
+                yield found
+
+    def rounds(self, batches: Sequence[Batch]) -> Iterator[tuple[Batch, bool]]:
+        """This data rank's batches. Sharded processes compute together: those with fewer than others continue with rows that are
+        not scored (False)."""
         self.model.train(False)
-        with scored_positions(self.model):
-            for number in range(int(self.world.highest(len(batches)))):
-                batch = batches[number] if number < len(batches) else unscored(self.longest)
-                with autocast(self.config, self.world.device):
-                    losses = self.model.losses(inputs(batch, self.world.device)[0])
-                if number < len(batches):
-                    yield losses.float().cpu()
+        for number in range(int(self.world.highest(len(batches)))):
+            own = number < len(batches)
+            yield batches[number] if own else unscored(self.longest), own
+
+    @torch.no_grad()
+    def forward(self, batch: Batch, score: Score) -> Tensor:
+        """What `score` computes of each position in place of the loss, float32 [B, T] on the CPU."""
+        width = batch["tokens"].shape[1]
+        with scored_by(self.model, score), autocast(self.config, self.world.device):
+            rows = inputs(divisible(batch, self.world.tensor), self.world.device)[0]
+            found = self.model.losses(rows)
+        return found[:, :width].float().cpu()
 
 
 @contextmanager
-def scored_positions(model: ParallelModel) -> Iterator[None]:
-    """Within, the model computes logits of the scored positions alone, and the sign of a loss says whether the label is the
-    likeliest token."""
+def scored_by(model: ParallelModel, score: Score) -> Iterator[None]:
+    """Within, the model computes `score` instead of losses."""
     before = [part.score for part in model.parts]
     for part in model.parts:
-        part.score = signed_losses
+        part.score = score
     try:
         yield
     finally:
-        for part, score in zip(model.parts, before, strict=True):
-            part.score = score
+        for part, one in zip(model.parts, before, strict=True):
+            part.score = one
 
 
-def signed_losses(
-    hidden: Tensor, weight: Tensor, labels: Tensor, z_loss: float = 0.0, chunk: int | None = None, split: Split = WHOLE,
-    summed: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """As `token_losses`, without gradients. A token that is not the likeliest has a probability of at most 1/2, hence a loss
-    of at least ln 2, whose sign is free to say so."""
-    flat, wanted = hidden.flatten(0, 1), labels.flatten()
-    places = (wanted != IGNORED).nonzero().squeeze(1)
-    if torch.is_autocast_enabled(hidden.device.type):
-        flat = flat.to(torch.get_autocast_dtype(hidden.device.type))
-    small, first = weight.to(flat.dtype), split.rank * len(weight)
-    found = []
-    with torch.autocast(hidden.device.type, enabled=False):
-        for part in torch.split(places, CHUNK):
-            logits = (flat[part] @ small.T).float()
-            row, here = own_rows(wanted[part], first, len(weight))
+class States(NamedTuple):
+    """Of the scored positions, which have these `places` in the flattened rows, before the head `weight`: all in the type in which
+    products are computed."""
+
+    places: Tensor
+    hidden: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(cls, hidden: Tensor, weight: Tensor, labels: Tensor) -> States:
+        flat = hidden.flatten(0, 1)
+        if torch.is_autocast_enabled(hidden.device.type):
+            flat = flat.to(torch.get_autocast_dtype(hidden.device.type))
+        places = (labels.flatten() != IGNORED).nonzero().squeeze(1)
+        return cls(places, flat[places], weight.to(flat.dtype))
+
+    def logits(self, first: int, last: int) -> Tensor:
+        """Of some positions, float32 [n, V]."""
+        with torch.autocast(self.hidden.device.type, enabled=False):
+            return (self.hidden[first:last] @ self.weight.T).float()
+
+    def spread(self, found: list[Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:
+        """What was found of the positions in order, as [B, T] with 0 elsewhere; and zeros, for the z-loss."""
+        values = torch.zeros(labels.numel(), dtype=torch.float32, device=labels.device)
+        if found:
+            values[self.places] = torch.cat(found)
+        return values.view(labels.shape), torch.zeros_like(values).view(labels.shape)
+
+
+def of_positions(value: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Score:
+    """A function like `token_losses`, without gradients and with the logits of scored positions alone: `value` of the logarithm of
+    the softmax's denominator, the label's logit and the highest one, float32 [n] each."""
+
+    def score(
+        hidden: Tensor, weight: Tensor, labels: Tensor, z_loss: float = 0.0, chunk: int | None = None, split: Split = WHOLE,
+        summed: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        states, flat = States.of(hidden, weight, labels), labels.flatten()
+        found = []
+        for first in range(0, len(states.places), CHUNK):
+            wanted = flat[states.places[first : first + CHUNK]]
+            logits = states.logits(first, first + CHUNK)
+            row, here = own_rows(wanted, split.rank * len(weight), len(weight))
             right = logits.gather(1, row[:, None]).squeeze(1) * here
             highest, log_z = logits.amax(-1), logits.logsumexp(-1)
             if split.size > 1:
-                most = split.max(log_z)
-                log_z = most + split.sum((log_z - most).exp()).log()
+                log_z = denominator(log_z, split)
                 right, highest = split.sum(right), split.max(highest)
-            loss = (log_z - right).clamp(min=0.0)
-            found.append(torch.where(right >= highest, loss, -loss))
-    losses = flat.new_zeros(len(wanted), dtype=torch.float32)
-    if found:
-        losses[places] = torch.cat(found)
-    return losses.view(labels.shape), torch.zeros_like(losses).view(labels.shape)
+            found.append(value(log_z, right, highest))
+        return states.spread(found, labels)
+
+    return score
+
+
+def denominator(log_z: Tensor, split: Split) -> Tensor:
+    """The logarithm of the softmax's denominator, from those of the processes' parts of the vocabulary."""
+    most = split.max(log_z)
+    return most + split.sum((log_z - most).exp()).log()
+
+
+def _signed(log_z: Tensor, right: Tensor, highest: Tensor) -> Tensor:
+    # A token that is not the likeliest has a probability of at most 1/2, hence a loss of at least ln 2, whose sign is free.
+    loss = (log_z - right).clamp(min=0.0)
+    return torch.where(right >= highest, loss, -loss)
+
+
+def _likeliest(log_z: Tensor, right: Tensor, highest: Tensor) -> Tensor:
+    # Not 0, which has no sign, where the probability is 1.
+    surprise = (log_z - highest).clamp(min=torch.finfo(torch.float32).tiny)
+    return torch.where(right >= highest, surprise, -surprise)
+
+
+signed_losses = of_positions(_signed)
+likeliest = of_positions(_likeliest)
+
+
+def divisible(batch: Batch, parts: int) -> Batch:
+    """The rows with so many positions, by some at their ends that are not scored, that `parts` divides them: tensor parallelism cuts
+    rows into parts of equal length."""
+    extra = -batch["tokens"].shape[1] % parts
+    if not extra:
+        return batch
+    ends = {"tokens": 0, "labels": IGNORED, "positions": 0}
+    found = dict(batch)
+    for name in ("tokens", "labels", "positions", "documents"):
+        last = batch[name][:, -1:].expand(-1, extra)  # the document that the row ends with
+        end = torch.full_like(last, ends[name]) if name in ends else last
+        found[name] = torch.cat([batch[name], end], dim=1)
+    return found
 
 
 def unscored(length: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Difference(NamedTuple):
     p: float | None
 
 
-def estimate(values: Sequence[float], clusters: Sequence[Hashable] | None = None) -> Estimate:
+def estimate(values: npt.ArrayLike, clusters: Sequence[Hashable] | None = None) -> Estimate:
     """The mean of `values`, one an item, with its 95 % interval. `clusters`: a name for each item; None: all independent.
 
     Means have the central limit theorem's standard error, of clusters where items share them (Miller 2024), and Student's t with
@@ -54,16 +54,12 @@ def estimate(values: Sequence[float], clusters: Sequence[Hashable] | None = None
     return Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method=method)
 
 
-def difference(
-    a: Sequence[float], b: Sequence[float], clusters: Sequence[Hashable] | None = None
-) -> Estimate:
+def difference(a: npt.ArrayLike, b: npt.ArrayLike, clusters: Sequence[Hashable] | None = None) -> Estimate:
     """The mean of `a` minus that of `b`, paired item by item: `compared` without its p."""
     return compared(a, b, clusters).estimate
 
 
-def compared(
-    a: Sequence[float], b: Sequence[float], clusters: Sequence[Hashable] | None = None
-) -> Difference:
+def compared(a: npt.ArrayLike, b: npt.ArrayLike, clusters: Sequence[Hashable] | None = None) -> Difference:
     """The mean of a - b over the same items, with its 95 % interval and p. Models that agree on every item differ by 0, [0, 0].
 
     Standard error and interval of a mean. Independent proportions of few items, or that differ in few of them, have the interval of

@@ -75,3 +75,28 @@ def test_a_query_without_tokens_is_refused(config: Make) -> None:
     for query in (Query([], [1]), Query([1], [])):
         with pytest.raises(ValueError, match="query 0: context and continuation must have a token each"):
             scorer(model(), config).answers([query])
+
+
+def test_surprises_of_the_likeliest_token(config: Make) -> None:
+    """Their size is its probability, their sign whether it is the label; also where its probability is 1."""
+    for scale in (3.0, 40.0):
+        made = model(scale=scale)
+        rng = np.random.default_rng(3)
+        tokens = torch.from_numpy(rng.integers(1, VOCAB, (4, 21)))
+        rows = torch.zeros(4, 20, dtype=torch.int64)
+        batch = {
+            "tokens": tokens[:, :-1],
+            "labels": tokens[:, 1:].clone(),
+            "documents": rows,
+            "positions": rows,
+        }
+        with torch.no_grad():
+            shares = made(batch["tokens"]).double().softmax(-1)
+        batch["labels"][:, ::2] = shares.argmax(-1)[:, ::2]
+        batch["labels"][0, :3] = -100
+        (found,) = scorer(made, config).surprises_of_likeliest([batch])
+        scored = batch["labels"] >= 0
+        np.testing.assert_allclose((-found.abs()).exp()[scored], shares.amax(-1)[scored], atol=1e-5)
+        assert torch.equal(~torch.signbit(found)[scored], (shares.argmax(-1) == batch["labels"])[scored])
+        assert not found[~scored].any()
+    assert float(shares.amax()) == 1.0

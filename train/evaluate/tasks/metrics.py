@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.schemas.evaluation import Item
 from corpusmill.schemas.tasks import Filter, Metric, Step, Task
 
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -85,40 +84,6 @@ CHOICE_METRICS: dict[str, Callable[[Choices], float]] = {
     "pct_stereotype": lambda c: float(c.sums[0] > c.sums[1]),
     "gold_logprob_per_byte": lambda c: per_byte(c)["gold_logprob_per_byte"],
 }
-
-
-def confusion(items: Sequence[Item]) -> npt.NDArray[np.float64]:
-    """What each item adds to the counts of right choices by chosen ones, [items, K, K] as [items, K * K]."""
-    size = max(len(item.choices) for item in items)
-    found = np.zeros((len(items), size * size))
-    for number, item in enumerate(items):
-        found[number, (item.gold or 0) * size + int(np.argmax(item.logprobs))] = 1.0
-    return found
-
-
-def of_counts(name: str, sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """A metric of classes from counts [draws, K * K] of right classes by chosen ones. `precision`, `recall` and `f1` are of class 1;
-    `macro_f1` is the mean of all classes' F1; `mcc` is Matthews' coefficient (of several classes: Gorodkin 2004). 0 where undefined."""
-    size = math.isqrt(sums.shape[1])
-    counts = sums.reshape(-1, size, size)
-    hit, right, chosen = np.einsum("dkk->dk", counts), counts.sum(2), counts.sum(1)
-
-    def share(part: npt.NDArray[np.float64], whole: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
-
-    if name == "precision":
-        return share(hit[:, 1], chosen[:, 1])
-    if name == "recall":
-        return share(hit[:, 1], right[:, 1])
-    each = share(2 * hit, right + chosen)
-    if name == "f1":
-        return each[:, 1]
-    if name == "macro_f1":
-        return each.mean(1)
-    total = right.sum(1)
-    covariance = hit.sum(1) * total - (right * chosen).sum(1)
-    spread = np.sqrt((total**2 - (right**2).sum(1)) * (total**2 - (chosen**2).sum(1)))
-    return share(covariance, spread)
 
 
 def text_metrics(task: Task, generated: str, references: Sequence[str]) -> dict[str, float]:

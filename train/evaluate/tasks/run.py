@@ -8,9 +8,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
+
+import numpy as np
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.format import rate, time_left
@@ -24,12 +25,12 @@ from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import Checkpoint
 from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.evaluate.metrics.classification import classification
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
-from corpusmill.train.evaluate.statistics import bootstrap, estimate
+from corpusmill.train.evaluate.statistics import estimate
 from corpusmill.train.evaluate.tasks.data import files_of, read_rows
 from corpusmill.train.evaluate.tasks.encode import Encoder
-from corpusmill.train.evaluate.tasks.metrics import confusion, of_counts
 from corpusmill.train.evaluate.tasks.read import Found, find_task
 from corpusmill.train.evaluate.tasks.render import Question, Renderer
 from corpusmill.train.evaluate.tasks.score import Answers, Scored, score_choices, score_rolling, score_texts
@@ -145,9 +146,12 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
         }  # fmt: skip
         return {one.metric: made[one.metric] for one in task.metrics}
     found = {name: estimate([item.metrics[name] for item in items], clusters) for name in items[0].metrics}
-    for name in CLASSES:
-        if task.wants(name):
-            found[name] = bootstrap(partial(of_counts, name), confusion(items), clusters)
+    if classes := [name for name in CLASSES if task.wants(name)]:
+        chosen = [int(np.argmax(item.logprobs)) for item in items]
+        named = classification(
+            chosen, [item.gold for item in items], [CLASSES[n] for n in classes], 1, clusters
+        )
+        found.update((name, named[CLASSES[name]]) for name in classes)
     if task.wants("perplexity"):
         found["perplexity"] = exponential(scaled(found["loglikelihood"], -1))
     return found

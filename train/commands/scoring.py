@@ -1,0 +1,81 @@
+"""`corpusmill score` and `corpusmill arithmetic`: metrics of texts that exist already, and questions to ask."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from corpusmill.common.errors import UserError, nearest
+from corpusmill.train.commands.options import Json, print_json, print_table
+from corpusmill.train.evaluate.metrics.arithmetic import SIGNS, arithmetic_items
+
+
+def score(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="JSONL with `text` and `references`; of --glue, `idx` and `label`"
+        ),
+    ],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="bleu, chrf, chrf++, rouge, rouge-stemmed, meteor, exact_match, squad_exact, squad_f1, number_strict,"
+            " number_flexible or pass@K (of rows with `samples` and `passed`); repeatable"
+        ),
+    ] = None,
+    glue: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="a task of GLUE (mrpc) or SuperGLUE (super_cb), with its metrics"),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="FILE", help="of --glue: the task's file, with labels")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Metrics of generated texts or predicted labels, with intervals."""
+    from corpusmill.train.evaluate.metrics.files import score_labels, score_texts
+
+    if bool(glue) == bool(metric) or bool(glue) != bool(data):
+        raise UserError("give --metric, or --glue with --data")
+    found = score_labels(file, glue, data) if glue and data else score_texts(file, metric or [])
+    if json_:
+        print_json(found)
+        return
+    lines = [["metric", "value", "95 % interval", "items", "of the interval"]]
+    for name, one in found["metrics"].items():
+        ends = "" if one["low"] is None else f"{one['low']:.4f} to {one['high']:.4f}"
+        lines.append([name, f"{one['value']:.4f}", ends, f"{one['n']:,}", one["method"]])
+    print_table(lines, file)
+    for name, signature in found["signatures"].items():
+        typer.echo(f"{name}: {signature}")
+
+
+def glue_rows(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="of GLUE (mrpc) or SuperGLUE (super_cb)")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="the task's TSV or JSONL")],
+) -> None:
+    """The rows of a file of GLUE or SuperGLUE, a JSON line each: data of a task."""
+    from corpusmill.train.evaluate.metrics.files import open_glue
+
+    for row in open_glue(task, file):
+        print_json(row)
+
+
+def arithmetic(
+    operation: Annotated[
+        list[str] | None, typer.Option(help=f"{', '.join(SIGNS)} (repeatable) [all]")
+    ] = None,
+    digits: Annotated[
+        list[int] | None, typer.Option(min=1, max=100, help="of both numbers (repeatable) [1, 2, 3]")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="questions of each kind, at most")] = 100,
+    seed: Annotated[int, typer.Option(help="equal seeds give equal questions")] = 0,
+) -> None:
+    """Questions of arithmetic, a JSON line each: data of a task."""
+    for name in operation or ():
+        if name not in SIGNS:
+            raise UserError(f"--operation {name}: is none of {', '.join(SIGNS)}{nearest(name, SIGNS)}")
+    for row in arithmetic_items(operation or list(SIGNS), digits or (1, 2, 3), count, seed):
+        print_json(row)
