@@ -40,7 +40,10 @@ class Fused:
         self._config, self._dtype, self._embedding = config, dtype, model.embedding.weight
         self._norm = model.norm.weight.detach()
         cosine, sine = rotation(
-            torch.arange(length, device=device)[None], config.head_size, config.rope_theta, config.rope_scaling
+            torch.arange(length, device=device)[None],
+            config.head_size,
+            config.rope_theta,
+            config.rope_scaling,
         )
         half = config.head_size // 2
         # Of `x.roll(half)`: the second half comes first, and is subtracted.
@@ -93,9 +96,8 @@ class Fused:
             k, v = cache.write(number, qkv[:, :, H:])
             q = qkv[:, :, :H]
             q = q.view(B, K, H // K, D) if grouped else q.transpose(1, 2)
-            causal = mask is None and T == k.shape[2]
             y = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=causal and T > 1, enable_gqa=H != K and not grouped
+                q, k, v, attn_mask=mask, is_causal=mask is None and T > 1, enable_gqa=H != K and not grouped
             )
             y = (y if grouped else y.transpose(1, 2)).reshape(B * T, H * D)
             x = self._added(x, y, layer.out)
