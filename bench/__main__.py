@@ -14,7 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # What the benches share: no benches themselves.
 HELPERS = {"corpus", "dedup_run", "labelled", "natural", "object_store", "peers", "plain_loop"}
-WITH_OPTIONS = {"chaos", "fuzz", "learning"}
+WITH_OPTIONS = {"chaos", "fuzz", "learning", "serve_soak"}
 BENCHES = sorted(f.stem for f in HERE.glob("*.py") if not f.stem.startswith("_") and f.stem not in HELPERS)
 INTRODUCTION = """\
 # Measured

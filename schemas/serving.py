@@ -162,7 +162,7 @@ class Options(BaseModel):
 
     @property
     def json_schema(self) -> dict[str, Any] | None:
-        return self.response_format or self.guided_json
+        return self.guided_json if self.response_format is None else self.response_format
 
     def sampling(self, max_tokens: int, seed: int, stop: tuple[str, ...] = ()) -> Sampling:
         """Of one text; `stop`: texts that end it beside its own."""

@@ -7,6 +7,7 @@ bench/quickstart.py measures).
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,12 @@ def test_it_generates(quickstart_run: Path, quickstart: Path) -> None:
         "The history of",
     ).stdout
     assert out.startswith("The history of") and len(out) > 40
+
+
+def test_it_generates_what_is_asked_for(quickstart_run: Path, quickstart: Path) -> None:
+    """With the tokenizer of the recipe, whose tokens are runs of bytes."""
+    out = corpusmill(
+        "generate", "configs/train/quickstart.yaml", *settings(quickstart_run, quickstart), "--prompt", "Born in ",
+        "--regex", "(18|19)[0-9]{2} (à|in) [A-Z][a-z]{2,5}",
+    ).stdout  # fmt: skip
+    assert re.fullmatch("Born in (18|19)[0-9]{2} (à|in) [A-Z][a-z]{2,5}\n", out)

@@ -56,6 +56,15 @@ def test_help_loads_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+def test_constraints_that_cannot_be_kept_are_refused(finished: Path) -> None:
+    with pytest.raises(UserError, match="constraints need a byte-level tokenizer"):
+        command("generate", str(finished), "--regex", "[a-z]+")
+    with pytest.raises(UserError, match="--regex and --json-schema: give one of them"):
+        command("generate", str(finished), "--regex", "a", "--json-schema", "schema.json")
+    with pytest.raises(UserError, match="--json-schema nowhere.json: No such file"):
+        command("generate", str(finished), "--json-schema", "nowhere.json")
+
+
 def test_evaluate_scores_the_whole_split_beside_the_unigram_model(finished: Path, tmp_path: Path) -> None:
     result = json.loads(command("evaluate", str(finished), "--json"))
     assert result == json.loads((tmp_path / "run/evaluation.json").read_text())

@@ -73,11 +73,12 @@ def serve(
             log_line(
                 f"no {TEMPLATE} beside the tokenizer: chats are a dialogue of User: and Assistant: lines"
             )
+        constraints: Constraints | str
         try:
             ends = [opened.runner.eos_id, *chat.ends]
             constraints = Constraints(opened.tokenizer, opened.runner.vocab_size, ends)
         except UserError as error:
-            constraints = None
+            constraints = str(error)
             log_line(f"no response_format: {error}")
         served = Served(
             opened, chat, Worker(opened, batch, queue), name or config.name,

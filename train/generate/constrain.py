@@ -61,14 +61,13 @@ class Constraints:
         try:
             from llguidance import LLTokenizer
         except ModuleNotFoundError:
-            raise UserError("constraints: need llguidance: pip install 'corpusmill[constrain]'") from None
+            raise UserError("constraints need llguidance: pip install 'corpusmill[constrain]'") from None
         self._vocab_size, self._ends = vocab_size, ends
         try:
             self._tokenizer = LLTokenizer(tokenizer.to_str(), n_vocab=vocab_size, eos_token=list(ends))
         except ValueError as error:
             raise UserError(
-                f"constraints: llguidance does not know the bytes of this tokenizer's tokens ({_line(str(error))}); they work"
-                " with byte-level tokenizers"
+                f"constraints need a byte-level tokenizer; of this one llguidance does not know the bytes: {_line(str(error))}"
             ) from None
 
     def regex(self, pattern: str) -> Constraint:

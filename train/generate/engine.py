@@ -124,9 +124,10 @@ class Engine:
             scored.append(Scored(request.window[0], None))
         tokens = request.window[request.read + 1 : request.read + len(hidden) + 1]
         if tokens:
-            known = self.runner.logits(hidden[: len(tokens)]).log_softmax(-1)
-            found = known.gather(1, torch.tensor(tokens, device=known.device)[:, None]).squeeze(1).tolist()
-            scored += map(Scored, tokens, found, _likeliest(known, [request.likeliest] * len(tokens)))
+            known = _known(
+                self.runner.logits(hidden[: len(tokens)]), tokens, [request.likeliest or 0] * len(tokens)
+            )
+            scored += [Scored(token, *figures) for token, figures in zip(tokens, known, strict=True)]
 
     def _decode(self) -> list[Event]:
         events = self._make_room()
@@ -170,10 +171,9 @@ class Engine:
             tokens = accepted(shares, proposal, number)
             request.read += len(tokens) - 1
             self.cache.cut(row, request.read)
-            known = logits.log_softmax(-1)
-            likeliest = _likeliest(known, [request.likeliest] * len(known))
-            for at, token in enumerate(tokens):
-                more = self._append(request, token, float(known[at, token]), likeliest[at])
+            known = _known(logits[: len(tokens)], tokens, [request.likeliest] * len(tokens))
+            for token, figures in zip(tokens, known, strict=True):
+                more = self._append(request, token, *figures)
                 events += more
                 if more[-1].end:
                     break
@@ -204,16 +204,15 @@ class Engine:
         choice = choices(changed, [request.sampling for request in requests])
         numbers = [uniform(r.sampling.seed, r.number, len(r.tokens)) for r in requests]
         tokens = choice.draw(numbers)
-        known = logits.log_softmax(-1)
-        of_tokens = known.gather(1, tokens[:, None]).squeeze(1).tolist()
-        likeliest = _likeliest(known, [request.likeliest for request in requests])
+        chosen = tokens.tolist()
+        known = _known(logits, chosen, [request.likeliest for request in requests])
         events = []
-        for found in zip(requests, tokens.tolist(), of_tokens, likeliest, strict=True):
-            events += self._append(*found)
+        for request, token, figures in zip(requests, chosen, known, strict=True):
+            events += self._append(request, token, *figures)
         return events
 
     def _append(
-        self, request: Request, token: int, log_probability: float, likeliest: Likeliest
+        self, request: Request, token: int, log_probability: float | None, likeliest: Likeliest
     ) -> list[Event]:
         """Events of a new token of a request, at least one."""
         request.tokens.append(token)
@@ -267,13 +266,23 @@ def _changed(request: Request, logits: Tensor) -> Tensor:
     return logits
 
 
-def _likeliest(known: Tensor, counts: Sequence[int]) -> list[Likeliest]:
-    """Of log-probabilities [B, V]: the likeliest tokens of each row, as many as `counts` has."""
-    if not any(counts):
-        return [()] * len(counts)
-    values, tokens = known.topk(min(max(counts), known.shape[1]))
-    pairs = [list(zip(*row, strict=True)) for row in zip(tokens.tolist(), values.tolist(), strict=True)]
-    return [row[:count] for row, count in zip(pairs, counts, strict=True)]
+def _known(
+    logits: Tensor, tokens: Sequence[int], counts: Sequence[int | None]
+) -> list[tuple[float | None, Likeliest]]:
+    """Of logits [B, V]: the log-probability of each row's token, and so many of the likeliest ones; None: neither."""
+    if all(count is None for count in counts):
+        return [(None, ())] * len(counts)
+    known = logits.log_softmax(-1)
+    found = known.gather(1, torch.tensor(tokens, device=known.device)[:, None]).squeeze(1).tolist()
+    most = max(count or 0 for count in counts)
+    rows: list[Likeliest] = [()] * len(tokens)
+    if most:
+        values, ids = known.topk(min(most, known.shape[1]))
+        rows = [list(zip(*row, strict=True)) for row in zip(ids.tolist(), values.tolist(), strict=True)]
+    return [
+        (None, ()) if count is None else (value, row[:count])
+        for value, row, count in zip(found, rows, counts, strict=True)
+    ]
 
 
 def _number(request: Request, place: int, ahead: int, use: int) -> float:

@@ -96,9 +96,8 @@ class Fused:
             k, v = cache.write(number, qkv[:, :, H:])
             q = qkv[:, :, :H]
             q = q.view(B, K, H // K, D) if grouped else q.transpose(1, 2)
-            causal = mask is None and k.shape[2] == T
             y = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=causal and T > 1, enable_gqa=H != K and not grouped
+                q, k, v, attn_mask=mask, is_causal=mask is None and T > 1, enable_gqa=H != K and not grouped
             )
             y = (y if grouped else y.transpose(1, 2)).reshape(B * T, H * D)
             x = self._added(x, y, layer.out)

@@ -24,8 +24,10 @@ class Event(NamedTuple):
     request: Request
     token: int | None
     end: End | None = None
-    log_probability: float = 0.0  # of the token, before filters and temperature
-    likeliest: Likeliest = ()  # as many as the request wants
+    log_probability: float | None = (
+        None  # of the token, before filters and temperature, if the request wants it
+    )
+    likeliest: Likeliest = ()
 
 
 class Scored(NamedTuple):
@@ -48,7 +50,9 @@ class Request:
     number: int = 0
     allowed: Callable[[list[int]], Tensor | None] | None = None
     ends: frozenset[int] = frozenset()  # tokens that end it, beside the end-of-text token
-    likeliest: int = 0  # how many of the likeliest tokens each event is to name
+    likeliest: int | None = (
+        None  # how many of the likeliest tokens each event is to name; None: no log-probabilities
+    )
     scored: list[Scored] | None = None  # a list: takes the prompt's tokens with their log-probabilities
     tokens: list[int] = field(default_factory=list)  # generated so far
     cancelled: bool = False

@@ -52,6 +52,8 @@ class Runner:
         """Read the next tokens of the rows from `first` on, any number (at least one) each; logits float32 [B, V] of what
         follows the last one of each."""
         hidden = self.hidden(cache, first, tokens)
+        if hidden.shape[1] == 1:
+            return self.logits(hidden[:, 0])
         last = torch.tensor([len(part) - 1 for part in tokens], device=self.device)
         return self.logits(hidden[torch.arange(len(tokens), device=self.device), last])
 

@@ -86,15 +86,16 @@ def drawn(shares: Tensor, uniforms: Sequence[float]) -> Tensor:
 def choices(logits: Tensor, settings: Sequence[Sampling]) -> Choice:
     """What may follow, of logits float32 [B, V] after penalties, by the settings of each row."""
 
-    def column(values: Sequence[float]) -> Tensor:
+    def column(values: Sequence[float]) -> Tensor | float:
+        if min(values) == max(values):  # an operation less
+            return values[0]
         return torch.tensor(values, dtype=torch.float32, device=logits.device)[:, None]
 
-    greedy = torch.tensor([s.temperature == 0 for s in settings], device=logits.device)
-    # Of equal values the first, as argmax has it: sorting would not.
-    best = logits.argmax(-1, keepdim=True)
-    if all(s.temperature == 0 for s in settings):
+    greedy = [s.temperature == 0 for s in settings]
+    if all(greedy):
+        best = logits.argmax(-1, keepdim=True)
         return Choice(best, torch.ones_like(best, dtype=torch.float32))
-    x = logits / column([s.temperature or 1.0 for s in settings])
+    x = logits / torch.tensor([s.temperature or 1.0 for s in settings], device=logits.device)[:, None]
     size = x.shape[1]
     most = [min(s.top_k or size, size) for s in settings]
     ids: Tensor | None = None
@@ -102,7 +103,7 @@ def choices(logits: Tensor, settings: Sequence[Sampling]) -> Choice:
         x, ids = x.topk(max(most), dim=-1)
     elif any(k < size or s.top_p < 1 or s.typical_p < 1 for k, s in zip(most, settings, strict=True)):
         x, ids = x.sort(dim=-1, descending=True, stable=True)
-    if ids is not None:
+    if ids is not None and min(most) < x.shape[1]:
         rank = torch.arange(x.shape[1], device=x.device)
         x = x.masked_fill(rank >= torch.tensor(most, device=x.device)[:, None], float("-inf"))
     shares = x.softmax(-1)
@@ -117,10 +118,13 @@ def choices(logits: Tensor, settings: Sequence[Sampling]) -> Choice:
         shares = _kept(
             shares, _typical(shares, column([s.typical_p if s.typical_p < 1 else 2.0 for s in settings]))
         )
-    if bool(greedy.any()):
+    if any(greedy):
+        # Of equal values the first, as argmax has it: sorting would not.
+        best = logits.argmax(-1, keepdim=True)
         wanted = torch.zeros_like(shares)
         place = best if ids is None else (ids == best).int().argmax(-1, keepdim=True)
-        shares = torch.where(greedy[:, None], wanted.scatter_(1, place, 1.0), shares)
+        chosen = torch.tensor(greedy, device=shares.device)[:, None]
+        shares = torch.where(chosen, wanted.scatter_(1, place, 1.0), shares)
     return Choice(ids, shares)
 
 
@@ -129,7 +133,7 @@ def _kept(shares: Tensor, kept: Tensor) -> Tensor:
     return left / left.sum(-1, keepdim=True)
 
 
-def _typical(shares: Tensor, mass: Tensor) -> Tensor:
+def _typical(shares: Tensor, mass: Tensor | float) -> Tensor:
     """Which tokens stay: those whose information is nearest to the entropy, the fewest that hold `mass`."""
     information = -shares.log()
     entropy = torch.special.entr(shares).sum(-1, keepdim=True)

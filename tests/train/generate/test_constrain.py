@@ -126,7 +126,7 @@ def test_mistakes_are_one_line(made: Constraints, tmp_path: Path) -> None:
         with pytest.raises(UserError) as error:
             made.json_schema(schema)
         assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="they work with byte-level tokenizers"):
+    with pytest.raises(UserError, match="constraints need a byte-level tokenizer"):
         Constraints(Tokenizer.from_str(tokenizer_json().decode()), 96, [0])
     with pytest.raises(UserError, match="is not a JSON object"):
         (tmp_path / "schema.json").write_text("[]")

@@ -112,7 +112,7 @@ def test_constraints_and_penalties_hold() -> None:
 
 
 def test_log_probabilities_are_the_model_s() -> None:
-    request = Request([EOS, 3, 4], Sampling(max_tokens=8, temperature=1.5, top_k=0, top_p=1.0))
+    request = Request([EOS, 3, 4], Sampling(max_tokens=8, temperature=1.5, top_k=0, top_p=1.0), likeliest=0)
     engine = Engine(runner())
     engine.submit(request)
     found = [event.log_probability for event in engine.run() if event.token is not None]
@@ -157,7 +157,8 @@ def test_tokens_of_the_prompt_are_scored_in_chunks() -> None:
     )
     for event in events:
         if event.token is not None:  # greedy
-            assert len(event.likeliest) == event.request.likeliest
+            assert len(event.likeliest) == (event.request.likeliest or 0)
+            assert (event.log_probability is None) == (event.request.likeliest is None)
             assert not event.likeliest or event.likeliest[0][0] == event.token
 
 

@@ -23,7 +23,7 @@ from corpusmill.train.generate.chat import Chat
 from corpusmill.train.generate.terminal import Conversation, talk
 from corpusmill.train.trainer import train
 from tests.conftest import IMPORT_PATH, ROOT
-from tests.train.generate.models import opened
+from tests.train.generate.models import BYTES, EOS, opened
 from tests.train.generate.serve.running import CHATML
 
 SAMPLING = Sampling(max_tokens=15, seed=3, temperature=1.0)
@@ -81,7 +81,9 @@ def test_lines_and_commands() -> None:
 
 def test_an_interrupted_answer_stays_and_the_next_one_comes() -> None:
     made = conversation(context=100_000)
-    made.sampling = SAMPLING.model_copy(update={"max_tokens": 10**6, "logit_bias": {0: -100.0}})
+    made.sampling = SAMPLING.model_copy(
+        update={"max_tokens": 10**6, "logit_bias": {EOS: -100.0, BYTES - 1: -100.0}}
+    )
     found = []
     for piece in made.answer("a"):
         found.append(piece)
@@ -130,7 +132,7 @@ def test_in_a_terminal(write_config: Callable[..., Path], tmp_path: Path) -> Non
         place = wait(rb"(?s)\n.{30}|\n> ", place)
         one.send_signal(signal.SIGINT)
         os.write(ours, b"/seed 5\n")
-        place = wait(rb"\(seed 5\)\r?\n> $", place)
+        place = wait(rb"\(seed 5\)\r?\n(\x1b\[\?2004h)?> $", place)
         ended += 1
     os.write(ours, b"\x04")
     assert one.wait(120) == 0

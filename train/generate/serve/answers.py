@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from corpusmill.train.generate.generate import Piece
     from corpusmill.train.generate.request import Request
 
-REASONS = {"stop": "stop", "length": "length", "context": "length", "cancelled": "cancelled"}
+REASONS = {"stop": "stop", "length": "length", "context": "length"}
 
 
 class Tokens:
@@ -53,7 +54,7 @@ def _scored(piece: Piece) -> Iterator[Scored]:
         yield Scored(token, event.log_probability, event.likeliest)
 
 
-class Answer:
+class Answer(ABC):
     """To one HTTP request, whose texts are numbered by `index`."""
 
     kind, chunk_kind, prefix = "", "", ""
@@ -95,11 +96,13 @@ class Answer:
     def generated(self) -> int:
         return sum(len(request.tokens) for request in self.requests)
 
+    @abstractmethod
     def _whole(self, number: int, pieces: Sequence[Piece]) -> dict[str, Any]:
-        raise NotImplementedError
+        """A choice of all its pieces."""
 
+    @abstractmethod
     def _part(self, number: int, piece: Piece) -> dict[str, Any] | None:
-        raise NotImplementedError
+        """A choice of a chunk, or None."""
 
 
 class CompletionAnswer(Answer):

@@ -151,11 +151,11 @@ async def until_gone(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
 
 class Served:
     """A model and its endpoints. `name`: of the model, for clients; `hosts`: values of the Host header that are accepted (empty:
-    all)."""
+    all); `constraints`: how texts are constrained, or why they are not."""
 
     def __init__(
         self, opened: Opened, chat: Chat, worker: Worker, name: str, *, hosts: frozenset[str] = frozenset(),
-        constraints: Constraints | None = None,
+        constraints: Constraints | str = "is not supported here",
     ) -> None:  # fmt: skip
         self.opened, self.chat, self.worker, self.name = opened, chat, worker, name
         self.hosts, self.constraints = hosts, constraints
@@ -199,7 +199,7 @@ class Served:
         requests, seed = await self._requests(body, prompts, most)
         wanted = body.logprobs is not None
         for request in requests:
-            request.likeliest = body.logprobs or 0
+            request.likeliest = body.logprobs
             request.scored = [] if body.echo and wanted else None
         echo = await asyncio.to_thread(self._echo, body) if body.echo else None
         answer = CompletionAnswer(
@@ -216,12 +216,14 @@ class Served:
         except UserError as error:
             raise Refused(400, str(error), "messages") from None
         most = body.max_completion_tokens or body.max_tokens
+        if most == 0:
+            raise Refused(400, "max_tokens: 0 gives nothing", "max_tokens")
         if most is None:  # what the context has left
             most = max(self.opened.runner.context - len(prompt) + 1, 1)
-        requests, seed = await self._requests(body, [prompt], max(most, 1), self.chat.stop)
+        requests, seed = await self._requests(body, [prompt], most, self.chat.stop)
         for request in requests:
             request.ends = self.chat.ends
-            request.likeliest = body.top_logprobs if body.logprobs else 0
+            request.likeliest = body.top_logprobs if body.logprobs else None
         answer = ChatAnswer(
             self.name, requests, seed, self.tokens, logprobs=body.logprobs, strip=self.chat.plain
         )
@@ -292,17 +294,10 @@ class Served:
         return found, seed
 
     def _constrain(self, body: Options, requests: Sequence[Request]) -> None:
-        name = (
-            "response_format"
-            if body.response_format
-            else "guided_json"
-            if body.guided_json
-            else "guided_regex"
-        )
-        if self.constraints is None:
-            raise Refused(
-                400, f"{name}: the server has no llguidance (pip install 'corpusmill[constrain]')", name
-            )
+        names = ("response_format", "guided_json", "guided_regex")
+        name = next(name for name in names if getattr(body, name) is not None)
+        if isinstance(self.constraints, str):
+            raise Refused(400, f"{name}: {self.constraints}", name)
         try:
             if body.guided_regex is not None:
                 constraint = self.constraints.regex(body.guided_regex)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +19,13 @@ from typing import Any
 import pytest
 
 from corpusmill.common.config import load
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.generate.chat import Chat
 from corpusmill.train.generate.serve import app, server
+from corpusmill.train.generate.serve.app import Served
 from corpusmill.train.generate.serve.server import allowed_hosts, is_loopback, listen
+from corpusmill.train.generate.serve.worker import Worker
 from corpusmill.train.trainer import train
 from tests.conftest import IMPORT_PATH, ROOT
 from tests.train.generate.models import opened
@@ -138,13 +142,13 @@ def test_broken_clients_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> 
         assert refused.recv(12) == b"HTTP/1.1 404"
         assert noise.recv(12) == b"HTTP/1.1 400"
         for one in (silent, half_head, half_body, refused, noise):
-            while ended(one):
+            while more(one):
                 pass
         until(lambda: not running_one.server.server_state.connections)  # the deaf one, too
         deaf.close()
 
 
-def ended(client: socket.socket) -> bool:
+def more(client: socket.socket) -> bool:
     """Whether more came from the server; it may end a connection by a reset."""
     try:
         return bool(client.recv(65536))
@@ -152,12 +156,15 @@ def ended(client: socket.socket) -> bool:
         return False
 
 
-def test_an_engine_that_fails_ends_the_server_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    from corpusmill.common.errors import WorkError
-    from corpusmill.train.generate.chat import Chat
-    from corpusmill.train.generate.serve.app import Served
-    from corpusmill.train.generate.serve.worker import Worker
+def reachable(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
+
+def test_an_engine_that_fails_ends_the_server_and_says_why() -> None:
     made = opened()
     worker = Worker(made, 2, 2)
 
@@ -167,8 +174,6 @@ def test_an_engine_that_fails_ends_the_server_and_says_why(capsys: pytest.Captur
     worker.engine.step = fail  # type: ignore[method-assign]
     served = Served(made, Chat(made), worker, "tiny")
     listener = listen("127.0.0.1", 0)
-    import threading
-
     caught: list[Exception] = []
 
     def work() -> None:
@@ -179,6 +184,7 @@ def test_an_engine_that_fails_ends_the_server_and_says_why(capsys: pytest.Captur
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
+    until(lambda: reachable(listener.getsockname()[1]))
     client = Running("", listener.getsockname()[1], served, None, thread)  # type: ignore[arg-type]
     answer = client.ask("/v1/completions", {"prompt": "a"})
     assert answer.status == 503 and json.loads(answer.body)["error"]["code"] == "server_stopping"
