@@ -53,8 +53,9 @@ def ours(
     checkpoints."""
     from corpusmill.train import checkpoint
     from corpusmill.train.data.shards import open_shards
+    from corpusmill.train.evaluate.batches import whole
     from corpusmill.train.evaluate.scorer import Scorer
-    from corpusmill.train.evaluate.splits import evaluate, load_model, whole
+    from corpusmill.train.evaluate.splits import evaluate, load_model
     from corpusmill.train.parallel.mesh import join
     from corpusmill.train.parallel.model import ParallelModel
     from corpusmill.train.run_folder import open_run

@@ -159,7 +159,7 @@ def training_tokens(shards: str, sources: Sequence[str] | None) -> npt.NDArray[n
 def bits_per_byte(model: Model, shards: str, length: int) -> float:
     """Of every validation token, in rows of `length` that begin without context."""
     from corpusmill.train.data.shards import open_shards
-    from corpusmill.train.evaluate.splits import whole
+    from corpusmill.train.evaluate.batches import whole
 
     total, size = 0.0, 0
     for source in open_shards(shards).validation.values():

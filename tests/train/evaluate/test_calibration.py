@@ -21,6 +21,7 @@ from corpusmill.schemas.evaluation import CalibrationResults, Item
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.commands import register
 from corpusmill.train.data.shards import open_shards
+from corpusmill.train.evaluate.batches import whole
 from corpusmill.train.evaluate.calibration import (
     CELLS,
     Cells,
@@ -32,7 +33,6 @@ from corpusmill.train.evaluate.calibration import (
     of_choices,
     reliability,
 )
-from corpusmill.train.evaluate.splits import whole
 from corpusmill.train.trainer import train
 from tests.train.evaluate.test_compare import evaluated, scorer_of
 
