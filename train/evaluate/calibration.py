@@ -13,7 +13,6 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
 from corpusmill.schemas.evaluation import (
     CALIBRATION,
-    RESULTS,
     Calibration,
     CalibrationResults,
     Item,
@@ -23,10 +22,10 @@ from corpusmill.schemas.evaluation import (
 from corpusmill.train.data.shards import open_run_data
 from corpusmill.train.evaluate.baselines import all_blocks
 from corpusmill.train.evaluate.batches import block_batches
-from corpusmill.train.evaluate.compare import open_evaluation, read_items
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import estimate
+from corpusmill.train.evaluate.stored import read_items, read_results
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
 
@@ -65,16 +64,16 @@ class Cells(NamedTuple):
 def calibrate(config: TrainConfig, run: Folder, next_token: bool) -> CalibrationResults:
     """`corpusmill calibration`: of the choices in the run's items and, if asked for, of next tokens over the whole validation split;
     written to `evaluation/calibration.json`. Raises `UserError` if there is neither."""
-    tasks, evaluated = {}, open_evaluation(run.url) if (run / RESULTS).exists() else None
-    for task in evaluated.tasks if evaluated else ():
-        found = of_choices(read_items(evaluated, task).values()) if evaluated else None
+    tasks, results = {}, read_results(run)
+    for task in results.tasks if results else ():
+        found = of_choices(read_items(run, task).values())
         if found is not None:
             tasks[task] = found
     if not tasks and not next_token:
         raise UserError(
             f"{run}: no task with choices was evaluated; run `corpusmill evaluate` with --tasks first, or give --next-token"
         )
-    step = evaluated.results.step if tasks and evaluated and evaluated.results else None
+    step = results.step if tasks and results else None
     result = CalibrationResults(name=config.name, tasks=tasks, tasks_step=step)
     world = join(config)
     if next_token:

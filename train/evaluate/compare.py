@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.evaluation import ITEMS, RESULTS, EvaluationResults, Item, TaskResult
+from corpusmill.schemas.evaluation import RESULTS, EvaluationResults, Item, TaskResult
 from corpusmill.train.evaluate.documents import kept
 from corpusmill.train.evaluate.statistics import (
     Difference,
@@ -23,6 +23,7 @@ from corpusmill.train.evaluate.statistics import (
     linearised,
     seeds,
 )
+from corpusmill.train.evaluate.stored import read_items, read_results
 
 ALPHA = 0.05
 BYTES = "bits_per_byte"
@@ -70,7 +71,7 @@ def compare_models(
     rows: list[Row] = []
     slices: list[Row] = []
     for task in chosen:
-        items = tuple([read_items(run, task) for run in side] for side in sides)
+        items = tuple([read_items(run.folder, task) for run in side] for side in sides)
         for metric in metrics or first_metric(sides[0][0].tasks[task], items[0][0]):
             paired = pair(items[0], items[1], metric)
             if paired is None:
@@ -100,10 +101,7 @@ def compare_models(
 def open_evaluation(url: str) -> Run:
     """The evaluation in a run's folder. Raises `UserError` if it has none."""
     folder = Folder(url)
-    try:
-        results = EvaluationResults.from_json((folder / RESULTS).read(), folder / RESULTS, UserError)
-    except FileNotFoundError:
-        results = None
+    results = read_results(folder)
     run = Run(folder, results, kept(folder))
     if results is None and not run.documents:
         raise UserError(
@@ -136,22 +134,6 @@ def shared_tasks(
                 )
     left = every[0] - every[1], every[1] - every[0]
     return common, {name: sorted(tasks) for name, tasks in zip("ab", left, strict=True)}
-
-
-def read_items(run: Run, task: str) -> dict[str, Item]:
-    """A run's items of a task, by id, in their order. Raises `UserError` for a missing or damaged file, or an id that occurs twice."""
-    file = run.folder / ITEMS / f"{task}.jsonl"
-    try:
-        lines = file.read().splitlines()
-    except FileNotFoundError:
-        raise UserError(f"{file}: missing, though {RESULTS} has the task; evaluate the run again") from None
-    found: dict[str, Item] = {}
-    for number, line in enumerate(lines, 1):
-        item = Item.from_json(line, f"{file}: line {number}", UserError)
-        if item.id in found:
-            raise UserError(f"{file}: line {number}: the id {item.id} occurs twice")
-        found[item.id] = item
-    return found
 
 
 def first_metric(result: TaskResult, items: dict[str, Item]) -> list[str]:

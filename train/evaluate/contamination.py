@@ -24,9 +24,9 @@ from corpusmill.schemas.evaluation import (
     Item,
     TrainedDocument,
 )
-from corpusmill.train.evaluate.report.facts import read_items, read_results
 from corpusmill.train.evaluate.report.failures import apart, primary
 from corpusmill.train.evaluate.statistics import estimate
+from corpusmill.train.evaluate.stored import read_items, read_results
 
 DOCUMENTS = 5  # named for an item
 REPORT, TOUCHED, ITEMS_TABLE, UNITS_TABLE = (
@@ -58,7 +58,7 @@ def compare(run: Folder, report: Folder) -> ContaminationResults:
                 f"{report}: task {name} was not searched for; run `corpusmill decontaminate DOCUMENTS OUT --against"
                 f" {run / 'evaluation/items'} --action report` again"
             )
-        tasks.append(compared(name, list(read_items(run, name)), searches[name]))
+        tasks.append(compared(name, list(read_items(run, name).values()), searches[name]))
     found = ContaminationResults(
         weights_hash=results.weights_hash,
         report=report.url,

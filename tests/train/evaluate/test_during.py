@@ -18,7 +18,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.evaluate.during import ITEMS_FILE, LEAST
-from corpusmill.train.evaluate.report.facts import read_items
+from corpusmill.train.evaluate.stored import read_items
 from corpusmill.train.evaluate.tasks.run import evaluate_tasks
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.log.plots import History, groups
@@ -92,7 +92,7 @@ def test_the_figures_are_those_of_an_evaluation_and_the_run_is_the_same(
     for task, result in after.tasks.items():
         for name in NAMES:
             assert found[12][task][name] == pytest.approx(result.metrics[name].value, abs=1e-6), (task, name)
-    items = {name: list(read_items(folder, name)) for name in after.tasks}
+    items = {name: list(read_items(folder, name).values()) for name in after.tasks}
     above = [
         (np.mean([i.core for i in items[name]]) - chance) / (1 - chance)
         for name, chance in (("guess", 0.25), ("pairs", 0.5))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import (
     CONTAMINATION,
-    ITEMS,
-    RESULTS,
     SPEED,
     Estimate,
     EvaluationResults,
@@ -20,9 +18,11 @@ from corpusmill.schemas.evaluation import (
     TaskResult,
 )
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.evaluate.calibration import of_choices
 from corpusmill.train.evaluate.report.failures import primary, weak, words
 from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import centred, estimate, of_core
+from corpusmill.train.evaluate.stored import read_items, read_results
 from corpusmill.train.run_folder import PLAN, RESULT, read_json
 
 Facts = dict[str, Any]
@@ -37,7 +37,7 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
     if results is None and not splits and not speed:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
     found = results.tasks if results else {}
-    items = {name: list(read_items(run, name)) for name in found}
+    items = {name: list(read_items(run, name).values()) for name in found}
     tasks = [_task(one, items[name]) for name, one in found.items()]
     return {
         "name": config.name,
@@ -56,21 +56,6 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
     }
 
 
-def read_results(run: Folder) -> EvaluationResults | None:
-    """The results on tasks, if there are any. Raises `UserError` if the file is damaged."""
-    try:
-        return EvaluationResults.from_json((run / RESULTS).read(), run / RESULTS, UserError)
-    except FileNotFoundError:
-        return None
-
-
-def read_items(run: Folder, task: str) -> Iterator[Item]:
-    """The items of a task. Raises `UserError` naming the line that is damaged."""
-    file = run / ITEMS / f"{task}.jsonl"
-    for number, line in enumerate(file.read().splitlines(), 1):
-        yield Item.from_json(line, f"{file}:{number}", UserError)
-
-
 def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
     """What `corpusmill contamination` found for these weights."""
     found = read_json(run / CONTAMINATION)
@@ -79,8 +64,10 @@ def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
 
 def _task(result: TaskResult, items: Sequence[Item]) -> Facts:
     metric, dumped = primary(items), result.model_dump()
+    calibration = of_choices(items)
     return {
         "result": dumped,
+        "calibration": calibration.model_dump() if calibration else None,
         "primary": metric,
         "verdict": verdict(result.metrics.get(metric), result.chance),
         "samples": _samples(items, metric) if metric else {},

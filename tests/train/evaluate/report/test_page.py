@@ -164,7 +164,7 @@ def test_damage_is_named(run: Folder, tmp_path: Path, config: Any) -> None:
     settings = TrainConfig.model_validate(config())
     file = run / ITEMS / "mmlu.jsonl"
     file.write(file.read().replace(b'"id":"mmlu-2"', b'"id":2', 1))
-    with pytest.raises(UserError, match="mmlu.jsonl:3: not a Item: id"):
+    with pytest.raises(UserError, match="mmlu.jsonl: line 3: not a Item: id"):
         write(settings, run)
     (run / RESULTS).write(b'{"name": "x"}')
     with pytest.raises(UserError, match="step"):
