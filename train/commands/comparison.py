@@ -43,8 +43,13 @@ def compare_models(
         return
     for name in "ab":
         for run in found[name]:
-            step = f", step {run['step']:,}" if "step" in run else ""
-            typer.echo(f"{name.upper()}: {run['run']}{step}")
+            step = run.get("step", run["split_step"])
+            split = (
+                f" (bits per byte: of step {run['split_step']})"
+                if run["split_step"] not in (None, step)
+                else ""
+            )
+            typer.echo(f"{name.upper()}: {run['run']}, step {step}{split}")
     typer.echo("")
     for rows, first, title in (
         (found["rows"], "task", "Tasks"),
@@ -84,17 +89,8 @@ def table(rows: list[dict[str, Any]], first: str) -> list[list[str]]:
     """Heading and a line for each row."""
     names = ["task", "slice"] if first == "slice" else [first]
     heading = [
-        *names,
-        "metric",
-        "items",
-        "A",
-        "B",
-        "B - A",
-        "95 % interval",
-        "p (Holm)",
-        "beyond noise",
-        "detectable",
-    ]
+        *names, "metric", "items", "A", "B", "B - A", "95 % interval", "p (Holm)", "beyond noise", "detectable",
+    ]  # fmt: skip
     needed = any("items_needed" in row for row in rows)
     lines = [[*heading, "items needed"] if needed else heading]
     for row in rows:
@@ -127,9 +123,8 @@ def closing(found: dict[str, Any]) -> list[str]:
             if alone := row[f"only_{side}"]:
                 name = row.get("source") or f"{row['task']}, {row['metric']}"
                 lines.append(f"{name}: {quantity(alone, what)} of {side.upper()} without a partner")
-    for side in "ab":
-        if tasks := found["only"][side]:
-            lines.append(f"only {side.upper()} was scored on {', '.join(tasks)}")
+    if found["not_compared"]:
+        lines.append(f"not compared, since not all runs have it: {'; '.join(found['not_compared'])}")
     lines.append(
         "p: of no difference, corrected for the number of rows (Holm); detectable: the smallest difference that these items show in 4"
         " of 5 cases"

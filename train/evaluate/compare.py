@@ -3,6 +3,8 @@ differences are beyond noise."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import RESULTS, EvaluationResults, Item, TaskResult
 from corpusmill.train.evaluate.documents import kept
+from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import (
     Difference,
     detectable,
@@ -31,11 +34,12 @@ Row = dict[str, Any]
 
 
 class Run(NamedTuple):
-    """What a run's folder has of its evaluation."""
+    """What a run's folder has of its evaluation: on tasks, and on the validation split, of the checkpoint of `split_step`."""
 
     folder: Folder
     results: EvaluationResults | None
     documents: dict[str, pa.Table]
+    split_step: int | None
 
     @property
     def tasks(self) -> dict[str, TaskResult]:
@@ -49,6 +53,11 @@ class Paired(NamedTuple):
     items: list[Item]
     values: tuple[list[list[float]], list[list[float]]]
     alone: tuple[int, int]
+
+    def at(self, places: Sequence[int]) -> Paired:
+        """Some of them."""
+        a, b = ([[run[place] for place in places] for run in side] for side in self.values)
+        return Paired([self.items[place] for place in places], (a, b), (0, 0))
 
 
 def compare_models(
@@ -67,14 +76,17 @@ def compare_models(
     """
     sides = [open_evaluation(url) for url in a], [open_evaluation(url) for url in b]
     runs = [*sides[0], *sides[1]]
-    chosen, alone = shared_tasks(sides, tasks)
+    chosen, left_out = shared_tasks(sides, tasks)
     rows: list[Row] = []
     slices: list[Row] = []
     for task in chosen:
         items = tuple([read_items(run.folder, task) for run in side] for side in sides)
-        for metric in metrics or first_metric(sides[0][0].tasks[task], items[0][0]):
+        chosen_metrics = metrics or first_metric(sides[0][0].tasks[task], items[0][0])
+        left_out += [] if chosen_metrics else [task]
+        for metric in chosen_metrics:
             paired = pair(items[0], items[1], metric)
             if paired is None:
+                left_out.append(f"{task}, {metric}")
                 continue
             rows.append({"task": task, "metric": metric, **compared_row(paired, detect)})
             if by:
@@ -83,18 +95,19 @@ def compare_models(
                     for value, part in by_slice(paired, by).items()
                 ]
     documents = [] if tasks or metrics else [*compared_documents(sides, detect)]
+    if not tasks and not metrics:
+        known = {source for run in runs for source in run.documents} - {row["source"] for row in documents}
+        left_out += [f"documents of {source}" for source in sorted(known)]
     if not rows and not documents:
         raise UserError(nothing_shared(sides, metrics))
     if by and not slices:
-        known = {
-            key for side in sides for run in side for result in run.tasks.values() for key in result.slices
-        }
-        raise UserError(f"--by {by}: no item has it; items have {', '.join(sorted(known)) or 'no slices'}")
+        keys = sorted({key for run in runs for result in run.tasks.values() for key in result.slices})
+        raise UserError(f"--by {by}: no item has it; items have {', '.join(keys) or 'no slices'}")
     for family in (rows, slices, documents):
         adjust(family)
     return {
         "a": [described(run) for run in sides[0]], "b": [described(run) for run in sides[1]], "rows": rows,
-        "slices": slices, "documents": documents, "only": alone, "notes": notes(sides, runs),
+        "slices": slices, "documents": documents, "not_compared": left_out, "notes": notes(sides, runs),
     }  # fmt: skip
 
 
@@ -102,7 +115,10 @@ def open_evaluation(url: str) -> Run:
     """The evaluation in a run's folder. Raises `UserError` if it has none."""
     folder = Folder(url)
     results = read_results(folder)
-    run = Run(folder, results, kept(folder))
+    step: int | None = None
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+        step = int(json.loads((folder / EVALUATION).read())["step"])
+    run = Run(folder, results, kept(folder), step)
     if results is None and not run.documents:
         raise UserError(
             f"{folder}: has no {RESULTS} and no losses of documents; run `corpusmill evaluate` on it first, with --tasks for tasks"
@@ -112,11 +128,12 @@ def open_evaluation(url: str) -> Run:
 
 def shared_tasks(
     sides: tuple[list[Run], list[Run]], wanted: Sequence[str] | None
-) -> tuple[list[str], dict[str, list[str]]]:
-    """The tasks that every run has, and those that only one side has. Raises `UserError` for a wanted one that is not among them, and
-    for one that differs between the runs."""
-    every = [{name for run in side for name in run.tasks} for side in sides]
-    common = [name for name in sides[0][0].tasks if all(name in run.tasks for side in sides for run in side)]
+) -> tuple[list[str], list[str]]:
+    """The tasks that every run has, of the wanted ones, and those that only some runs have. Raises `UserError` for a wanted one that is
+    not among the first, and for one that differs between the runs."""
+    runs = [run for side in sides for run in side]
+    common = [name for name in runs[0].tasks if all(name in run.tasks for run in runs)]
+    others = sorted({name for run in runs for name in run.tasks} - set(common))
     for name in wanted or ():
         if name not in common:
             raise UserError(
@@ -124,16 +141,14 @@ def shared_tasks(
             )
     common = [name for name in common if not wanted or name in wanted]
     for name in common:
-        first, *others = [run for side in sides for run in side]
-        for other in others:
-            hashes = first.tasks[name].task_hash, other.tasks[name].task_hash
+        for other in runs[1:]:
+            hashes = runs[0].tasks[name].task_hash, other.tasks[name].task_hash
             if hashes[0] != hashes[1]:
                 raise UserError(
-                    f"{name}: {first.folder} and {other.folder} were not scored on the same task (task_hash {hashes[0][:12]} and"
+                    f"{name}: {runs[0].folder} and {other.folder} were not scored on the same task (task_hash {hashes[0][:12]} and"
                     f" {hashes[1][:12]}): its definition, data or tokenizer differ; evaluate both alike, or choose others with --task"
                 )
-    left = every[0] - every[1], every[1] - every[0]
-    return common, {name: sorted(tasks) for name, tasks in zip("ab", left, strict=True)}
+    return common, [] if wanted else others
 
 
 def first_metric(result: TaskResult, items: dict[str, Item]) -> list[str]:
@@ -149,9 +164,9 @@ def pair(a: list[dict[str, Item]], b: list[dict[str, Item]], metric: str) -> Pai
     if not common:
         return None
     items = [item for id, item in a[0].items() if id in common]
-    values = tuple([[run[item.id].metrics[metric] for item in items] for run in side] for side in (a, b))
-    alone = tuple(len(set.union(*side) - common) for side in having)
-    return Paired(items, (values[0], values[1]), (alone[0], alone[1]))
+    x, y = ([[run[item.id].metrics[metric] for item in items] for run in side] for side in (a, b))
+    alone = [len(set.union(*side) - common) for side in having]
+    return Paired(items, (x, y), (alone[0], alone[1]))
 
 
 def by_slice(paired: Paired, by: str) -> dict[str, Paired]:
@@ -160,17 +175,7 @@ def by_slice(paired: Paired, by: str) -> dict[str, Paired]:
     for place, item in enumerate(paired.items):
         if by in item.slices:
             places.setdefault(item.slices[by], []).append(place)
-    return {
-        value: Paired(
-            [paired.items[place] for place in chosen],
-            (
-                [[run[place] for place in chosen] for run in paired.values[0]],
-                [[run[place] for place in chosen] for run in paired.values[1]],
-            ),
-            (0, 0),
-        )
-        for value, chosen in sorted(places.items())
-    }
+    return {value: paired.at(chosen) for value, chosen in sorted(places.items())}
 
 
 def compared_row(paired: Paired, detect: float | None) -> Row:
@@ -243,6 +248,7 @@ def described(run: Run) -> dict[str, Any]:
     found = run.results
     return {
         "run": run.folder.url,
+        "split_step": run.split_step,
         **({"name": found.name, "step": found.step, "weights_hash": found.weights_hash} if found else {}),
     }
 

@@ -99,7 +99,7 @@ def test_what_differs_is_beyond_noise_and_what_does_not_is_not(tmp_path: Path) -
     assert easy["difference"] == by_hand.estimate.model_dump() and easy["difference"]["clusters"] == 200
     assert easy["a"] == estimate(base, clusters).model_dump()
     assert easy["p_holm"] == holm([easy["p"], same["p"]])[0] == pytest.approx(2 * (by_hand.p or 0))
-    assert found["only"] == {"a": ["only here"], "b": []} and "one run a side" in found["notes"][0]
+    assert found["not_compared"] == ["only here"] and "one run a side" in found["notes"][0]
     assert [(row["task"], row["slice"]) for row in found["slices"]] == [
         ("easy", "even"), ("easy", "odd"), ("same", "even"), ("same", "odd"),
     ]  # fmt: skip
@@ -116,7 +116,7 @@ def test_what_differs_is_beyond_noise_and_what_does_not_is_not(tmp_path: Path) -
         f"{low:+.4f} to {high:+.4f}",
     ]  # fmt: skip
     assert cells[8] == "yes" and int(cells[10].replace(",", "")) > 200
-    assert "only A was scored on only here" in printed and printed.count("\n| ") == 2 + 1 + 4 + 1
+    assert "since not all runs have it: only here" in printed and printed.count("\n| ") == 2 + 1 + 4 + 1
     assert json.loads(command(a, b, "--json")) == compare_models([a], [b])
 
 
