@@ -21,6 +21,9 @@ def models() -> dict[str, type[BaseModel]]:
         Item,
         SpeedResults,
     )
+    from corpusmill.schemas.fairness import FairnessResults, Terms, ToxicityScores
+    from corpusmill.schemas.glitch import GlitchTokens
+    from corpusmill.schemas.judging import Judgement, JudgeReport, Preference
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
         Expired,
@@ -62,6 +65,13 @@ def models() -> dict[str, type[BaseModel]]:
         TaskData,
         Item,
         SpeedResults,
+        FairnessResults,
+        Terms,
+        ToxicityScores,
+        GlitchTokens,
+        Judgement,
+        Preference,
+        JudgeReport,
         SearchConfig,
         StageManifest,
         PartitionManifest,

@@ -11,7 +11,10 @@ from corpusmill.train.commands.calibration import calibration
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.data import batch, estimate, plan
+from corpusmill.train.commands.fairness import fairness
 from corpusmill.train.commands.generation import generate
+from corpusmill.train.commands.glitch import glitch_tokens
+from corpusmill.train.commands.judge import judge
 from corpusmill.train.commands.results import contamination
 from corpusmill.train.commands.scoring import arithmetic, glue_rows, score
 from corpusmill.train.commands.serving import chat, serve
@@ -34,6 +37,9 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (chat, f"{TRAIN} --system 'You answer in one sentence.'"),
     (serve, f"{TRAIN} --port 8000"),
+    (fairness, "runs/quickstart/train --samples 10"),
+    (glitch_tokens, "runs/quickstart/train --most-seen 5"),
+    (judge, "runs/small runs/large --prompts prompts.jsonl"),
     (export, f"{TRAIN} model/"),
     (plan, TRAIN),
     (batch, f"{TRAIN} --step 100"),

@@ -15,7 +15,8 @@ from corpusmill.train.data.shards import Source
 from corpusmill.train.evaluate.baselines import STRICT, all_blocks
 
 
-def _tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
+def tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
+    """The rows from `first` to before `last` as the scorer takes them."""
     marks = found.marks(first, last)
     columns = {
         "tokens": found.tokens[first:last], "labels": found.labels[first:last],
@@ -46,7 +47,7 @@ def sample(
             part = slice(start, start + batch)
             found = blocks.get((0, int(b)) for b in block[part])
             pairs = [(found[0, int(b)], int(s)) for b, s in zip(block[part], sequence[part], strict=True)]
-            yield _tensors(windows(pairs, length))
+            yield tensors(windows(pairs, length))
 
 
 def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
@@ -60,4 +61,4 @@ def block_batches(block: BlockData, length: int, eos: int, batch: int) -> Iterat
     if len(block.tokens):
         found = whole_block(block, length, eos)
         for start in range(0, len(found.tokens), batch):
-            yield _tensors(found, start, min(start + batch, len(found.tokens)))
+            yield tensors(found, start, min(start + batch, len(found.tokens)))
