@@ -81,11 +81,12 @@ def ours(run: str, tasks: str, names: list[str]) -> dict[str, Any]:
     from corpusmill.train.evaluate.splits import newest_checkpoint
     from corpusmill.train.evaluate.tasks.read import find_task
     from corpusmill.train.evaluate.tasks.run import open_model, prepare, score, summary
-    from corpusmill.train.run_folder import TOKENIZER, open_run
+    from corpusmill.train.parallel.mesh import join
+    from corpusmill.train.run_folder import open_run
 
     torch.set_num_threads(THREADS)
     config, folder = open_run(run)
-    model = open_model(config, folder, newest_checkpoint(folder), (folder / TOKENIZER).read())
+    model = open_model(config, folder, newest_checkpoint(folder), join(config))
     warm = prepare(find_task(f"{tasks}/{names[0]}.yaml"), {}, [], 8)
     score(warm, model)
     found = {}

@@ -57,7 +57,7 @@ from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, train_st
 from corpusmill.train.tools.hugging_face import load_weights
 
 if TYPE_CHECKING:
-    from corpusmill.train.evaluate.during import Scores, TaskCurves
+    from corpusmill.train.evaluate.tasks.during import Scores, TaskCurves
 
 Row = dict[str, Any]
 
@@ -123,7 +123,11 @@ class Trainer:
         if replay is not None:
             self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
         self._lay_out()
-        self.tasks = task_curves(config, self.folder, world, self.shards)
+        self.tasks: TaskCurves | None = None
+        if config.evaluation.tasks and config.evaluation.every:
+            from corpusmill.train.evaluate.tasks import during  # and what reads tasks, which few runs need
+
+            self.tasks = during.TaskCurves(config, self.folder, world, self.shards)
         model = build(config, self.shards.set.vocab_size, world)
         window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
@@ -386,15 +390,6 @@ class Trainer:
             f"{self.config.name}: done, {state.step} steps in {seconds:.0f} s; {self.folder / RESULT}"
         )
         return result
-
-
-def task_curves(config: TrainConfig, run: Folder, world: World, shards: Shards) -> TaskCurves | None:
-    """Of `config.evaluation`. Raises `UserError` for a mistake in a task."""
-    if not config.evaluation.tasks or config.evaluation.every is None:
-        return None
-    from corpusmill.train.evaluate.during import TaskCurves  # and what reads tasks, which few runs need
-
-    return TaskCurves(config, run, world, shards)
 
 
 def due(step: int, steps: int, every: int | None) -> bool:

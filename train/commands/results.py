@@ -28,7 +28,7 @@ def contamination(
 ) -> None:  # fmt: skip
     """Each task on all items, and on those that the corpus does not hold."""
     from corpusmill.common.storage import Folder
-    from corpusmill.train.evaluate.contamination import compare
+    from corpusmill.train.evaluate.report.contamination import compare
     from corpusmill.train.run_folder import open_run
 
     config, folder = open_run(run)
@@ -53,7 +53,7 @@ def contamination(
 
 def print_speed(config: TrainConfig, folder: Folder, json_: bool) -> None:
     """`corpusmill evaluate --speed`."""
-    from corpusmill.train.evaluate.speed import measure
+    from corpusmill.train.generate.speed import measure
 
     found = measure(config, folder)
     write_page(config, folder)

@@ -19,6 +19,7 @@ from corpusmill.train.evaluate.report.facts import core
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.tasks.read import find_task
 from corpusmill.train.evaluate.tasks.run import chance, open_model, prepare, score
+from corpusmill.train.parallel.mesh import join
 from corpusmill.train.run_folder import TOKENIZER
 from tests.train.evaluate.tasks.runs import VOCAB
 
@@ -72,7 +73,7 @@ class Reference:
 
 def test_core_of_three_tasks_is_that_of_a_reference(reader: Path, tmp_path: Path) -> None:
     config, run = load(TrainConfig, reader / "config.yaml"), Folder(reader / "run")
-    model = open_model(config, run, newest_checkpoint(run), (run / TOKENIZER).read())
+    model = open_model(config, run, newest_checkpoint(run), join(config))
     reference = Reference(config, run)
     tasks, above = [], []
     for kind, text in YAML.items():

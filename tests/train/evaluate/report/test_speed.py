@@ -13,9 +13,9 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import SPEED, SpeedResults
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.page import PAGE, write
-from corpusmill.train.evaluate.speed import measure, one_round
 from corpusmill.train.generate.engine import Engine
 from corpusmill.train.generate.generate import open_model
+from corpusmill.train.generate.speed import measure, one_round
 
 
 def test_figures_add_up_and_are_on_the_page(reader: Path, tmp_path: Path) -> None:

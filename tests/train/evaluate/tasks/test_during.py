@@ -17,8 +17,8 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.evaluate.during import ITEMS_FILE, LEAST
 from corpusmill.train.evaluate.stored import read_items
+from corpusmill.train.evaluate.tasks.during import ITEMS_FILE, LEAST
 from corpusmill.train.evaluate.tasks.run import evaluate_tasks
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.log.plots import History, groups
