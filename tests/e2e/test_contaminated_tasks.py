@@ -77,7 +77,7 @@ def test_figures_without_what_the_corpus_holds(run: Path, tmp_path: Path) -> Non
     assert named == {(str(n), 1.0) for n in range(0, 80, 4)}
     assert len([one for one in task.documents if one.item == "8"]) == 2
     shown = corpusmill("contamination", run, out).stdout
-    assert task.documents[0].doc_id in shown and max(map(len, shown.splitlines())) <= 110
+    assert task.documents[0].doc_id in shown and max(map(len, shown.splitlines())) <= 80
     (answer,) = json.loads(corpusmill("why", task.documents[0].doc_id, "--run", out, "--json").stdout)
     assert answer["outcome"] == "kept" and "mill#" in answer["detail"]
 

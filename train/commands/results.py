@@ -37,15 +37,11 @@ def contamination(
     if json_:
         print_json(found.model_dump(mode="json"))
         return
-    rows = [["task", "searched", "in the corpus", "all items", "not in it", "in it less not in it"]]
+    rows = [["task", "in the corpus", "all items", "not in it", "in it, more"]]
     for task in found.tasks:
-        rows.append(
-            [
-                task.task, f"{task.searched:,}", f"{task.found:,}", _figure(task.all), _figure(task.clean),
-                _figure(task.difference, sign="+"),
-            ]
-        )  # fmt: skip
-    print_table(rows, "Primary metric with intervals of 95 %")
+        figures = [_figure(one) for one in (task.all, task.clean, task.difference)]
+        rows.append([task.task, f"{task.found:,} of {task.searched:,}", *figures])
+    print_table(rows, "Primary metric, 95 % intervals; of the items searched for")
     for task in found.tasks:
         for one in task.documents[:3]:
             typer.echo(f"{task.task} {one.item}: {one.share:.0%} in {one.doc_id} of {one.source}")
@@ -85,9 +81,9 @@ def write_page(config: TrainConfig, folder: Folder) -> None:
             typer.echo(f"written: {url}", err=True)
 
 
-def _figure(estimate: Estimate | None, sign: str = "") -> str:
+def _figure(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
     if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:{sign}.3f}"
-    return f"{estimate.value:{sign}.3f} ({estimate.low:{sign}.3f} to {estimate.high:{sign}.3f})"
+        return f"{estimate.value:.3f}"
+    return f"{estimate.value:.3f} ±{(estimate.high - estimate.low) / 2:.3f}"

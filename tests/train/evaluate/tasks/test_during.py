@@ -100,11 +100,8 @@ def test_the_figures_are_those_of_an_evaluation_and_the_run_is_the_same(
     assert read_metrics(folder)[-1]["core"] == pytest.approx(sum(above) / 2)
     assert found[4]["pairs"] != found[12]["pairs"]
     plain = run(settings("plain", tasks=[]))
-    assert scored(plain) == {} and [row["loss"] for row in read_metrics(plain)] == [
-        row["loss"]
-        for row in read_metrics(folder)
-        if "validation" in row or row["step"] % 10 == 0 or row["step"] == 12
-    ]
+    assert scored(plain) == {}
+    assert read_metrics(plain)[-1]["validation"] == read_metrics(folder)[-1]["validation"]
     ends = [checkpoint.load_newest(one) for one in (folder, plain)]
     assert ends[0] and ends[1] and ends[0].weights_xxh3 == ends[1].weights_xxh3
 
