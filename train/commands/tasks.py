@@ -106,7 +106,7 @@ def row(task: TaskResult, metric: str, figure: Estimate) -> list[str]:
     interval = (
         "" if figure.low is None or figure.high is None else f"{shown(figure.low)} to {shown(figure.high)}"
     )
-    return [metric, shown(figure.value), interval, chance, f"{task.items:,}"]
+    return [metric, shown(figure.value), interval, chance]
 
 
 def shown(value: float) -> str:

@@ -244,7 +244,7 @@ def test_rows_of_another_task_name_their_columns(reader: Path, tmp_path: Path) -
 def test_tasks_are_listed_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = command("tasks").splitlines()
     assert [line.split()[0] for line in shown] == shipped()
-    assert max(map(len, shown)) <= 110
+    assert max(map(len, shown)) <= 80
     assert "doc_to_choice" in command("tasks", "piqa")
     assert json.loads(command("tasks", "piqa", "--json"))["task"] == "piqa"
     assert len(json.loads(command("tasks", "--json"))) == len(shipped())

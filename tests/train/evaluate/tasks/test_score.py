@@ -183,7 +183,8 @@ def test_texts_are_generated_greedily_until_a_stop(batch: int) -> None:
     for question in questions:
         prompt = TOKENIZER.encode(question.prompt, add_special_tokens=False).ids[-(LONGEST - 8) :] or [EOS]
         tokens = greedy(made, prompt, 8)
-        texts.append(TOKENIZER.decode([token for token in tokens if token != EOS]))
+        # An unfinished character at the end is left out.
+        texts.append(TOKENIZER.decode([token for token in tokens if token != EOS]).rstrip("\ufffd"))
     assert [item.generated for item in found.items] == texts and any(texts)
     stop = next(text for text in texts if len(text.strip()) > 2).strip()[1:3]
     until = task.model_copy(
@@ -194,6 +195,5 @@ def test_texts_are_generated_greedily_until_a_stop(batch: int) -> None:
     more = task.model_copy(
         update={"generation_kwargs": task.generation_kwargs.model_copy(update={"max_gen_toks": 99})}
     )
-    assert score_texts(more, questions[:1], encoder, Opened(runner, TOKENIZER, 0)).notes == [
-        "32 tokens are generated at most, half of the model's context, not 99"
-    ]
+    notes = score_texts(more, questions[:1], encoder, Opened(runner, TOKENIZER, 0)).notes
+    assert notes[-1] == "32 tokens are generated at most, half of the model's context, not 99"
