@@ -151,8 +151,8 @@ def of_choices(items: Iterable[Item], bins: int = BINS) -> Calibration | None:
     first = np.array([int(checksum(cluster.encode())[-1], 16) % 2 == 0 for cluster in clusters])
     return found.model_copy(
         update={
-            "brier": estimate(((shares - right) ** 2).sum(1), clusters),
-            "nll": estimate(_nll(logs, gold), clusters),
+            "brier": estimate(((shares - right) ** 2).sum(1), clusters, proportion=False),
+            "nll": estimate(_nll(logs, gold), clusters, proportion=False),
             "fitted": _fitted(logs, gold, first, bins) if 0 < first.sum() < len(first) else None,
         }
     )
