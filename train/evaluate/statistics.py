@@ -92,7 +92,7 @@ def compared(a: npt.ArrayLike, b: npt.ArrayLike, clusters: Sequence[Hashable] | 
 
 
 def seeds(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], clusters: Sequence[Hashable] | None = None
+    a: Sequence[npt.ArrayLike], b: Sequence[npt.ArrayLike], clusters: Sequence[Hashable] | None = None
 ) -> Difference:
     """The mean of runs `a` minus that of runs `b` on the same items: values [runs, items] of each side, whose runs differ in nothing
     but their seed. The interval is for other seeds and other items; with one run a side it is that of `compared`.
