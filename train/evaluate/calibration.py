@@ -24,8 +24,9 @@ from corpusmill.train.data.shards import open_run_data
 from corpusmill.train.evaluate.baselines import all_blocks
 from corpusmill.train.evaluate.compare import open_evaluation, read_items
 from corpusmill.train.evaluate.scorer import Scorer
-from corpusmill.train.evaluate.splits import block_batches, load_model, newest_checkpoint
+from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import estimate
+from corpusmill.train.evaluate.validation import block_batches
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
 

@@ -13,8 +13,9 @@ from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import Estimate
 from corpusmill.train.data.shards import open_run_data
 from corpusmill.train.evaluate.scorer import Scorer, States, denominator
-from corpusmill.train.evaluate.splits import load_model, newest_checkpoint, sample
+from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import estimate, linearised
+from corpusmill.train.evaluate.validation import sample
 from corpusmill.train.model.split import WHOLE, Split
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel

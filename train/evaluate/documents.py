@@ -16,7 +16,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import DOCUMENT_LOSSES, DOCUMENTS
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.evaluate.baselines import STRICT, all_blocks
-from corpusmill.train.evaluate.splits import block_batches
+from corpusmill.train.evaluate.validation import block_batches
 
 if TYPE_CHECKING:
     import numpy.typing as npt

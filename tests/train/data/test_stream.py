@@ -17,7 +17,7 @@ from corpusmill.train.data import StreamingTokens
 from corpusmill.train.data.order import order
 from corpusmill.train.data.planning import epochs
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.evaluate.splits import sample, whole
+from corpusmill.train.evaluate.validation import sample, whole
 from tests.train.conftest import EOS, write_shards
 
 T = 24

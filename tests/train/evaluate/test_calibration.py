@@ -32,7 +32,7 @@ from corpusmill.train.evaluate.calibration import (
     of_choices,
     reliability,
 )
-from corpusmill.train.evaluate.splits import whole
+from corpusmill.train.evaluate.validation import whole
 from corpusmill.train.trainer import train
 from tests.train.evaluate.test_compare import evaluated, scorer_of
 

@@ -31,8 +31,8 @@ from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate.compare import compare_models
 from corpusmill.train.evaluate.documents import document_losses, keep, kept
 from corpusmill.train.evaluate.scorer import Scorer
-from corpusmill.train.evaluate.splits import whole
 from corpusmill.train.evaluate.statistics import compared, estimate, holm
+from corpusmill.train.evaluate.validation import whole
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.mesh import World
 from corpusmill.train.parallel.model import ParallelModel

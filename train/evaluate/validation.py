@@ -1,0 +1,63 @@
+"""A validation split as rows: all of it, or a fixed sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import torch
+
+from corpusmill.train.batch import Batch
+from corpusmill.train.data.fetch import BlockData, Blocks
+from corpusmill.train.data.pack import Rows, whole_block, windows
+from corpusmill.train.data.shards import Source
+from corpusmill.train.evaluate.baselines import STRICT, all_blocks
+
+
+def _tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
+    marks = found.marks(first, last)
+    columns = {
+        "tokens": found.tokens[first:last], "labels": found.labels[first:last],
+        "documents": marks.documents, "positions": marks.positions,
+    }  # fmt: skip
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in columns.items()}
+
+
+def sample(
+    source: Source, length: int, tokens: int, rank: int = 0, world: int = 1, batch: int = 16
+) -> Iterator[Batch]:
+    """Up to `tokens` tokens of whole sequences, spread evenly over the split; the same ones on every call.
+
+    A split without a whole sequence gives its blocks, padded. Rank r takes every world-th batch of rows.
+    """
+    per_block = source.sequences(length)
+    total = int(per_block.sum())
+    if not total:
+        yield from list(whole(source, length, batch))[rank::world]
+        return
+    count = min(total, max(tokens // length, 1))
+    wanted = np.arange(count) * total // count
+    ends = np.cumsum(per_block)
+    block = np.searchsorted(ends, wanted, side="right")
+    sequence = wanted - (ends - per_block)[block]
+    with closing(Blocks([source], STRICT)) as blocks:
+        for start in range(rank * batch, count, world * batch):
+            part = slice(start, start + batch)
+            found = blocks.get((0, int(b)) for b in block[part])
+            pairs = [(found[0, int(b)], int(s)) for b, s in zip(block[part], sequence[part], strict=True)]
+            yield _tensors(windows(pairs, length))
+
+
+def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
+    """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
+    for block in all_blocks(source):
+        yield from block_batches(block, length, source.index.eos_id, batch)
+
+
+def block_batches(block: BlockData, length: int, eos: int, batch: int) -> Iterator[Batch]:
+    """The same of a block: its tokens in order, the last row padded."""
+    if len(block.tokens):
+        found = whole_block(block, length, eos)
+        for start in range(0, len(found.tokens), batch):
+            yield _tensors(found, start, min(start + batch, len(found.tokens)))
