@@ -116,7 +116,7 @@ def written(value: float | None, form: str) -> str:
 
 def closing(found: dict[str, Any]) -> list[str]:
     """What was not compared, and what must be known beside the figures."""
-    lines = []
+    lines: list[str] = []
     for row in [*found["rows"], *found["documents"]]:
         what = "document" if "source" in row else "item"
         for side in "ab":
@@ -129,4 +129,4 @@ def closing(found: dict[str, Any]) -> list[str]:
         "p: of no difference, corrected for the number of rows (Holm); detectable: the smallest difference that these items show in 4"
         " of 5 cases"
     )
-    return lines + found["notes"]
+    return [*lines, *found["notes"]]

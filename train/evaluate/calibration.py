@@ -57,7 +57,9 @@ class Cells(NamedTuple):
         """Of single answers: a cell for each confidence."""
         x = np.asarray(confidence, dtype=np.float64)
         known, place, counts = np.unique(x, return_inverse=True, return_counts=True)
-        hits = np.bincount(place, np.asarray(right, dtype=np.float64), minlength=len(known))
+        hits: Floats = np.bincount(place, np.asarray(right, dtype=np.float64), minlength=len(known)).astype(
+            np.float64
+        )
         return cls(counts.astype(np.float64), known * counts, hits)
 
 
@@ -151,8 +153,8 @@ def of_choices(items: Iterable[Item], bins: int = BINS) -> Calibration | None:
     first = np.array([int(checksum(cluster.encode())[-1], 16) % 2 == 0 for cluster in clusters])
     return found.model_copy(
         update={
-            "brier": estimate(((shares - right) ** 2).sum(1), clusters),
-            "nll": estimate(_nll(logs, gold), clusters),
+            "brier": estimate(((shares - right) ** 2).sum(1), clusters, proportion=False),
+            "nll": estimate(_nll(logs, gold), clusters, proportion=False),
             "fitted": _fitted(logs, gold, first, bins) if 0 < first.sum() < len(first) else None,
         }
     )
@@ -160,7 +162,7 @@ def of_choices(items: Iterable[Item], bins: int = BINS) -> Calibration | None:
 
 def fit_temperature(logs: Floats, gold: npt.NDArray[np.int64]) -> float:
     """The temperature T at which softmax(logs / T) gives the right choices the highest likelihood. `logs` [items, choices], -inf where
-    an item has fewer; between 1 / 1,000 and 1,000, which it is where every item is right, or more wrong than a guess."""
+    an item has fewer; between 1 / 1,000 and 1,000: low where every item is right, the highest where they are worse than a guess."""
     known = np.isfinite(logs)
     filled = np.where(known, logs, 0.0)
     wanted = filled[np.arange(len(gold)), gold].sum()
@@ -169,7 +171,7 @@ def fit_temperature(logs: Floats, gold: npt.NDArray[np.int64]) -> float:
         middle = (low + high) / 2
         shares = np.exp(_log_softmax(logs * math.exp(middle)))
         # The derivative of the likelihood by 1 / T, which falls.
-        if (shares * filled).sum() < wanted:
+        if (shares * filled).sum() <= wanted:
             low = middle
         else:
             high = middle
@@ -199,8 +201,9 @@ def next_token_cells(scorer: Scorer, source: Source, rows: int = 16) -> Cells:
 def _bins(cells: Cells, bins: int, by: Literal["mass", "width"]) -> npt.NDArray[np.int64]:
     """The bin of each cell."""
     if by == "mass":
-        before = np.cumsum(cells.n) - cells.n
-        return (before * bins / cells.n.sum()).astype(np.int64)
+        before: Floats = np.cumsum(cells.n) - cells.n
+        found: npt.NDArray[np.int64] = np.floor(before * bins / cells.n.sum()).astype(np.int64)
+        return found
     return np.minimum((cells.confidence / cells.n * bins).astype(np.int64), bins - 1)
 
 

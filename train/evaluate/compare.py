@@ -227,8 +227,8 @@ def compared_documents(sides: tuple[list[Run], list[Run]], detect: float | None)
         a, b = values[: len(sides[0])], values[len(sides[0]) :]
         alone = [len(name) - len(common) for name in names]
         yield {
-            "source": source, "metric": BYTES, "a": estimate(np.mean(a, axis=0)).model_dump(),
-            "b": estimate(np.mean(b, axis=0)).model_dump(), **difference_of(seeds(b, a), detect),
+            "source": source, "metric": BYTES, "a": estimate(np.mean(a, axis=0), proportion=False).model_dump(),
+            "b": estimate(np.mean(b, axis=0), proportion=False).model_dump(), **difference_of(seeds(b, a), detect),
             "only_a": max(alone[: len(a)]), "only_b": max(alone[len(a) :]),
         }  # fmt: skip
 

@@ -75,7 +75,7 @@ def mean_divergence(p: Scorer, q: Scorer, batches: Sequence[Batch]) -> Estimate:
     found = [float(row.sum(dtype=torch.float64)) for part in divergences(p, q, batches) for row in part]
     counts = [int(count) for batch in batches for count in (batch["labels"] >= 0).sum(1)]
     sums, tokens = gathered(p, found), gathered(p, counts)
-    return estimate(linearised(sums[tokens > 0], tokens[tokens > 0]))
+    return estimate(linearised(sums[tokens > 0], tokens[tokens > 0]), proportion=False)
 
 
 def gathered(scorer: Scorer, values: Sequence[float]) -> npt.NDArray[np.float64]:

@@ -32,12 +32,15 @@ class Difference(NamedTuple):
     p: float | None
 
 
-def estimate(values: npt.ArrayLike, clusters: Sequence[Hashable] | None = None) -> Estimate:
+def estimate(
+    values: npt.ArrayLike, clusters: Sequence[Hashable] | None = None, proportion: bool = True
+) -> Estimate:
     """The mean of `values`, one an item, with its 95 % interval. `clusters`: a name for each item; None: all independent.
 
     Means have the central limit theorem's standard error, of clusters where items share them (Miller 2024), and Student's t with
-    one degree of freedom fewer than clusters. Proportions (all values 0 or 1) of few items, or with an outcome that is rare, have Wilson's
-    interval. A single item has neither error nor, unless it is a proportion, interval. Raises `ValueError` without values.
+    one degree of freedom fewer than clusters. Proportions (all values 0 or 1, unless `proportion` is false: of what may be another
+    number) of few items, or with an outcome that is rare, have Wilson's interval. A single item has neither error nor, unless it is a
+    proportion, interval. Raises `ValueError` without values.
     """
     x, groups = _checked(values, clusters)
     n, count = len(x), int(groups.max()) + 1
@@ -45,7 +48,7 @@ def estimate(values: npt.ArrayLike, clusters: Sequence[Hashable] | None = None) 
     low: float | None = None
     high: float | None = None
     method = "clustered" if count < n else "clt"
-    if _binary(x) and (count < FEW or min(x.sum(), n - x.sum()) < RARE):
+    if proportion and _binary(x) and (count < FEW or min(x.sum(), n - x.sum()) < RARE):
         low, high = wilson(mean, _independent(mean, se, n, count))
         method = "wilson"
     elif se is not None:
@@ -89,7 +92,7 @@ def compared(a: npt.ArrayLike, b: npt.ArrayLike, clusters: Sequence[Hashable] | 
 
 
 def seeds(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], clusters: Sequence[Hashable] | None = None
+    a: Sequence[npt.ArrayLike], b: Sequence[npt.ArrayLike], clusters: Sequence[Hashable] | None = None
 ) -> Difference:
     """The mean of runs `a` minus that of runs `b` on the same items: values [runs, items] of each side, whose runs differ in nothing
     but their seed. The interval is for other seeds and other items; with one run a side it is that of `compared`.

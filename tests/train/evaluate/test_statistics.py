@@ -206,6 +206,11 @@ def test_wilson_is_scipys(n: int, data: st.DataObject) -> None:
     assert found.method == "wilson" and (found.se is None) == (n == 1)
 
 
+def test_numbers_that_happen_to_be_0_are_no_proportion() -> None:
+    found = estimate([0.0] * 9, proportion=False)
+    assert (found.value, found.low, found.high, found.method) == (0, 0, 0, "clt")
+
+
 @given(st.lists(st.tuples(st.floats(-9, 9), st.integers(0, 5)), min_size=2, max_size=25))
 def test_clustered_standard_errors_are_millers_sum_over_pairs(items: list[tuple[float, int]]) -> None:
     values, clusters = np.array([v for v, _ in items]), [str(c) for _, c in items]

@@ -49,7 +49,9 @@ class Reference:
         self.tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode())
 
     def losses(self, text: str) -> tuple[list[int], torch.Tensor, torch.Tensor]:
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids  # as in the harness, nothing before it
+        ids = self.tokenizer.encode(
+            text, add_special_tokens=False
+        ).ids  # as in the harness, nothing before it
         with torch.no_grad():
             logits = self.model(torch.tensor([ids]))[0, :-1, :VOCAB]
         targets = torch.tensor(ids[1:])
