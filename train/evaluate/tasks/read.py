@@ -40,7 +40,7 @@ def find_task(name: str) -> Found:
     if not path.exists():
         known = shipped()
         raise UserError(
-            f"--tasks {name}: no such task{nearest(name, known)}; name a file (.yaml) or one of: {', '.join(known)}"
+            f"--tasks {name}: no such task{nearest(name, known)} (allowed: a .yaml file, {', '.join(known)})"
         )
     return Found(read_task(path), None)
 
