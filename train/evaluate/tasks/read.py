@@ -40,7 +40,7 @@ def find_task(name: str) -> Found:
     if not path.exists():
         known = shipped()
         raise UserError(
-            f"--tasks {name}: no such task{nearest(name, known)}; name a file (.yaml) or one of: {', '.join(known)}"
+            f"--tasks {name}: no such task{nearest(name, known)} (allowed: a .yaml file, {', '.join(known)})"
         )
     return Found(read_task(path), None)
 
@@ -86,11 +86,14 @@ def translated(config: dict[str, Any], where: str) -> dict[str, Any]:
     path, name = found.pop("dataset_path", None), found.pop("dataset_name", None)
     options = found.pop("dataset_kwargs", None) or {}
     splits = [found.pop(key, None) for key in ("test_split", "validation_split")]
-    split = next((one for one in splits if one), None)
+    split = next((one for one in splits if one and isinstance(one, str)), None)
     examples = found.pop("fewshot_split", None)
-    fewshot = dict(found.get("fewshot_config") or {})
+    given = found.get("fewshot_config")
+    fewshot = dict(given) if isinstance(given, dict) else {}
     examples = fewshot.pop("split", None) or examples
-    if path in LOCAL:
+    if not isinstance(examples, str | None):
+        raise UserError(f"{where}: fewshot_split: must be the name of a split")
+    if isinstance(path, str) and path in LOCAL:
         files = options.get("data_files") if isinstance(options, dict) else None
         found.setdefault("data", data_files(files, split, where))
         if examples and examples != split:
@@ -102,7 +105,7 @@ def translated(config: dict[str, Any], where: str) -> dict[str, Any]:
         found.setdefault("hub", {**hub, "split": split})
         if examples and examples != split:
             fewshot.setdefault("hub", {**hub, "split": examples})
-    if fewshot:
+    if fewshot or isinstance(given, dict):
         found["fewshot_config"] = fewshot
     return found
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.tasks import Task
 from corpusmill.train.evaluate.tasks.data import Row
-from corpusmill.train.evaluate.tasks.templates import Damaged, Templates
+from corpusmill.train.evaluate.tasks.templates import SHOWN, Damaged, Templates
 
 
 class Question(NamedTuple):
@@ -224,10 +224,8 @@ class Picker:
         group = self.group(row, columns)
         drawn = self.drawn(row, self._pools.get(group, []), group)
         if len(drawn) < self.count:
-            raise UserError(
-                f"{self.renderer.task.task}: num_fewshot is {self.count}, and there are {len(drawn)} examples"
-                f"{f' for {group}' if group else ''}; give more of them, or set --num-fewshot"
-            )
+            whose = f" of {group[:SHOWN]}" if group else ""
+            raise Damaged(f"too few examples{whose}: {len(drawn)}, and num_fewshot is {self.count}")
         return "".join(map(self.example, drawn)) if wanted else ""
 
     def drawn(self, row: Row, pool: list[Row], group: str) -> list[Row]:

@@ -1,7 +1,7 @@
-"""In a process of its own: lm-evaluation-harness on tasks of a folder, with an exported model and with the run itself through our
-adaptor. Writes, by model and task, what was asked, answered and measured of each item.
+"""In a process of its own: lm-evaluation-harness on tasks of a folder, with an exported model, and on some of them with the run
+itself through our adaptor. Writes, by model and task, what was asked, answered and measured of each item.
 
-    python -m tests.train.evaluate.tasks.harness PACKAGES TASKS EXPORTED RUN NAME ...
+    python -m tests.train.evaluate.tasks.harness PACKAGES TASKS EXPORTED RUN NAME,... NAME,...
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def main() -> None:
 
     from corpusmill.train.evaluate.tasks.lm_eval import harness_model
 
-    _, _, tasks, exported, run, *names = sys.argv
+    _, _, tasks, exported, run, names, native = sys.argv
     torch.set_num_threads(1)
     theirs = HFLM(pretrained=exported, device="cpu", dtype="float32", batch_size=8)
     answer = {
-        "exported": samples(theirs, tasks, names),
-        "native": samples(harness_model(run), tasks, names),
+        "exported": samples(theirs, tasks, names.split(",")),
+        "native": samples(harness_model(run), tasks, native.split(",")),
     }
     Path(tasks, "answer.json").write_text(json.dumps(answer, default=plain), encoding="utf-8")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.tasks import METRICS, Task
@@ -16,6 +18,7 @@ from corpusmill.train.evaluate.tasks.render import Renderer
 NAMES = {
     "hellaswag", "piqa", "arc_easy", "arc_challenge", "mmlu", "mmlu_continuation", "blimp", "winogrande", "boolq", "sciq",
     "lambada", "text", "squad", "triviaqa", "gsm8k", "crows_pairs", "bbq", "winogender", "winobias",
+    "cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "cb", "copa", "wic", "multirc",
 }  # fmt: skip
 
 
@@ -109,6 +112,29 @@ def test_mistakes_are_one_line(tmp_path: Path, keys: dict[str, Any], message: st
     with pytest.raises(UserError, match=message) as error:
         read_task(written(tmp_path, **keys))
     assert str(error.value).startswith(str(tmp_path / "mine.yaml")) and "\n" not in str(error.value)
+
+
+KEYS = st.sampled_from(
+    ["dataset_path", "dataset_name", "dataset_kwargs", "test_split", "validation_split", "fewshot_split", "fewshot_config", "repeats",
+     "include", "output_type", "doc_to_text", "doc_to_choice", "doc_to_target", "metric_list", "data", "hub", "columns"]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["json", "test", "a/b", "split", "data_files", "{{x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["split", "data_files", "test"]), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=6))
+def test_any_file_gives_a_task_or_its_mistakes(
+    tmp_path_factory: pytest.TempPathFactory, keys: dict[str, Any]
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_text(json.dumps({"task": "any", **keys}), encoding="utf-8")
+    try:
+        Renderer(read_task(file))
+    except UserError as error:
+        assert str(error).startswith((str(file), "any: ", str(file.parent)))
 
 
 def test_a_template_that_is_none() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
@@ -23,6 +23,19 @@ CHOICE = {
     "doc_to_choice": "c",
     "doc_to_target": "g",
 }
+GOOD: dict[str, dict[str, Any]] = {
+    "bbq": {"example_id": 1, "category": "Age", "question_index": "1", "context": "C", "question": "Q", "ans0": "A", "ans1": "B",
+            "ans2": "Unknown", "label": 2, "context_condition": "ambig", "question_polarity": "neg", "answer_info":
+            {"ans0": ["a", "old"], "ans1": ["b", "nonOld"], "ans2": ["u", "unknown"]}, "additional_metadata": {"stereotyped_groups": ["old"]}},
+    "hellaswag": {"activity_label": "X", "ctx": "He", "endings": ["a", "b"], "label": "0"},
+    "winobias": {"text": "1 [The baker] paid the nurse since [she] asked."},
+    "winogender": {"sentid": "baker.guest.0.male.txt", "sentence": "The baker told the guest that he left."},
+    "winogrande": {"sentence": "A _ b", "option1": "x", "option2": "y", "answer": "1"},
+    "arc_easy": {"id": "1", "question": "Q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"},
+    "mmlu": {"question": "Q", "subject": "", "choices": ["a", "b", "c", "d"], "answer": 0},
+    "squad": {"id": "1", "title": "T", "context": "C", "question": "Q", "answers": {"text": ["a"]}},
+    "lambada": {"text": "a b"},
+}  # fmt: skip
 
 
 def rows(*columns: dict[str, Any]) -> list[Row]:
@@ -103,10 +116,10 @@ def test_examples_of_the_same_group() -> None:
         keys, {"c": ["a"], "g": 0, "s": "two"}, {"c": ["a"], "g": 0, "s": "one"}, examples=examples
     )
     assert first.prompt.count("two") == 4 and second.prompt.count("one") == 4
-    with pytest.raises(UserError, match="num_fewshot is 3, and there are 0 examples for three"):
-        asked(keys, {"c": ["a"], "g": 0, "s": "three"}, examples=examples)
-    with pytest.raises(UserError, match="num_fewshot is 3, and there are 1 examples"):
-        asked({**CHOICE, "num_fewshot": 3}, *numbered(2))
+    other = Renderer(Task.model_validate(keys), examples).render(rows({"c": ["a"], "g": 0, "s": "three"}), 1)
+    assert other.skipped == {"too few examples of three: 0, and num_fewshot is 3": 1}
+    alone = Renderer(Task.model_validate({**CHOICE, "num_fewshot": 3})).render(rows(*numbered(2)), 2)
+    assert alone.skipped == {"too few examples: 1, and num_fewshot is 3": 2}
 
 
 def test_a_damaged_example_is_an_error_of_its_file() -> None:
@@ -159,6 +172,31 @@ def test_templates_reach_nothing_but_the_row(template: str) -> None:
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=4))
 def test_lists_of_any_texts_come_through_templates(texts: list[str]) -> None:
     assert Templates("t").value("k", "{{c}}", {"c": texts}) == texts
+
+
+COLUMNS = [
+    "question", "choices", "answer", "label", "text", "sentence", "tokens", "coreference_clusters", "sentid", "ans0", "ans1", "ans2",
+    "answer_info", "additional_metadata", "question_polarity", "endings", "ctx", "activity_label", "passage", "subject", "answers", "",
+]  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.floats(allow_nan=False) | st.text("a_. {['", max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["text", "label", "ans0", "aliases"]), inner, max_size=2),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+@pytest.mark.parametrize(
+    "name",
+    ["bbq", "hellaswag", "winobias", "winogender", "winogrande", "arc_easy", "mmlu", "squad", "lambada"],
+)
+@given(st.lists(st.dictionaries(st.sampled_from(COLUMNS), JSON, max_size=12), max_size=3))
+@settings(max_examples=20)
+def test_any_row_gives_a_question_or_is_counted(name: str, shots: int, columns: list[dict[str, Any]]) -> None:
+    task = find_task(name).task.model_copy(update={"num_fewshot": shots})
+    examples = [Row(0, GOOD[name])] if shots else []
+    found = Renderer(task, examples).render(rows(*columns), len(columns))
+    assert len(found.questions) + found.skipped.total() == len(columns)
 
 
 @given(st.integers(0, 200), st.integers(1, 250))
