@@ -59,7 +59,7 @@ class Cache:
         self.positions = begins if width == 1 else begins + self._order[:width]
         self._places = (self._begins[first : first + count] + self.positions[:, :, None]).flatten()
         read = self.memory[:, first : first + count, :, :span]
-        self._keys, self._values = (part.unbind() for part in read.split(self._heads, dim=2))
+        self._keys, self._values = (part.unbind() for part in read.chunk(2, dim=2))
         if min(starts) == max(starts) and (width == 1 or not starts[0]):
             return None
         return (self._order[:span] <= self.positions[:, :, None])[:, None]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from corpusmill.train.model.attend import rotation
-from corpusmill.train.model.layer import FeedForward
+from corpusmill.train.model.layer import FeedForward, Layer
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
@@ -38,7 +38,7 @@ class Fused:
     def __init__(self, model: Decoder, dtype: torch.dtype, length: int) -> None:
         config, device = model.config, model.embedding.weight.device
         self._config, self._dtype, self._embedding = config, dtype, model.embedding.weight
-        self._norm = model.norm.weight.detach()
+        self._norm = _weight(model.norm)
         cosine, sine = rotation(
             torch.arange(length, device=device)[None],
             config.head_size,
@@ -59,21 +59,21 @@ class Fused:
         return plain and not others
 
     def _layer(self, layer: nn.Module) -> _Layer:
-        attention, ffn = layer.attention, layer.ffn
+        assert isinstance(layer, Layer)
+        attention, ffn, config = layer.attention, layer.ffn, self._config
         assert isinstance(ffn, FeedForward)
-        config = self._config
         norms = None
-        if attention.q_norm is not None:
+        if attention.q_norm is not None and attention.k_norm is not None:
             norms = torch.cat(
                 (
-                    attention.q_norm.weight.detach().expand(config.heads, -1),
-                    attention.k_norm.weight.detach().expand(config.key_value_heads, -1),
+                    _weight(attention.q_norm).expand(config.heads, -1),
+                    _weight(attention.k_norm).expand(config.key_value_heads, -1),
                 )
             ).to(self._dtype)
         return _Layer(
-            layer.attention_norm.weight.detach(), _together(attention.q, attention.k, attention.v), norms,
-            attention.o.weight.detach().T, layer.ffn_norm.weight.detach(),
-            _together(ffn.gate, ffn.up) if ffn.gate is not None else ffn.up.weight.detach(), ffn.down.weight.detach().T,
+            _weight(layer.attention_norm), _together(attention.q, attention.k, attention.v), norms,
+            _weight(attention.o).T, _weight(layer.ffn_norm),
+            _together(ffn.gate, ffn.up) if ffn.gate is not None else _weight(ffn.up), _weight(ffn.down).T,
         )  # fmt: skip
 
     def __call__(self, tokens: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
@@ -120,9 +120,18 @@ class Fused:
         return F.gelu(up, approximate="tanh") if kind == "gelu" else F.relu(up).square()
 
 
+def _weight(module: nn.Module) -> Tensor:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()
+
+
 def _together(*products: nn.Linear) -> Tensor:
     """The weights of several products as those of one, of which each is a view from now on."""
-    whole = torch.cat([product.weight.detach() for product in products])
-    for product, part in zip(products, whole.split([len(p.weight) for p in products]), strict=True):
-        product.weight = nn.Parameter(part, requires_grad=False)
+    whole = torch.cat([_weight(product) for product in products])
+    begin = 0
+    for product in products:
+        end = begin + len(product.weight)
+        product.weight = nn.Parameter(whole[begin:end], requires_grad=False)
+        begin = end
     return whole
