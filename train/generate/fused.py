@@ -38,7 +38,7 @@ class Fused:
     def __init__(self, model: Decoder, dtype: torch.dtype, length: int) -> None:
         config, device = model.config, model.embedding.weight.device
         self._config, self._dtype, self._embedding = config, dtype, model.embedding.weight
-        self._norm = _weight(model.norm)
+        self._norm = _norm_weight(model.norm)
         cosine, sine = rotation(
             torch.arange(length, device=device)[None],
             config.head_size,
@@ -66,13 +66,13 @@ class Fused:
         if attention.q_norm is not None and attention.k_norm is not None:
             norms = torch.cat(
                 (
-                    _weight(attention.q_norm).expand(config.heads, -1),
-                    _weight(attention.k_norm).expand(config.key_value_heads, -1),
+                    _norm_weight(attention.q_norm).expand(config.heads, -1),
+                    _norm_weight(attention.k_norm).expand(config.key_value_heads, -1),
                 )
-            ).to(self._dtype)
+            )
         return _Layer(
-            _weight(layer.attention_norm), _together(attention.q, attention.k, attention.v), norms,
-            _weight(attention.o).T, _weight(layer.ffn_norm),
+            _norm_weight(layer.attention_norm), _together(attention.q, attention.k, attention.v), norms,
+            _weight(attention.o).T, _norm_weight(layer.ffn_norm),
             _together(ffn.gate, ffn.up) if ffn.gate is not None else _weight(ffn.up), _weight(ffn.down).T,
         )  # fmt: skip
 
@@ -83,27 +83,51 @@ class Fused:
         H, K, D, C = config.heads, config.key_value_heads, config.head_size, config.dim
         x = F.embedding(tokens, self._embedding).float().view(B * T, C)
         cosine, sine = self._rotation[cache.positions][:, :, None].chunk(2, dim=-1)
-        grouped = H != K and T == 1
+        bias = None
+        if mask is not None and T == 1:  # of scores, for each row and key-value head
+            hidden = torch.zeros(mask.shape, dtype=self._dtype, device=mask.device).masked_fill_(
+                ~mask, float("-inf")
+            )
+            bias = hidden.expand(B, K, 1, -1).reshape(B * K, 1, -1)
         for number, layer in enumerate(self._layers):
-            h = self._to_product(F.rms_norm(x, (C,), layer.attention_norm, config.norm_eps))
+            h = self._to_product(self._normed(x, layer.attention_norm))
             qkv = F.linear(h, layer.qkv).view(B, T, H + 2 * K, D)
             qk = qkv[:, :, : H + K]
             if layer.qk_norm is not None:
-                turned = F.rms_norm(qk, (D,), None, config.norm_eps) * layer.qk_norm
+                turned = self._normed(qk, layer.qk_norm)
             else:
                 turned = qk
             qk.copy_(turned * cosine + turned.roll(D // 2, -1) * sine)
             k, v = cache.write(number, qkv[:, :, H:])
             q = qkv[:, :, :H]
-            q = q.view(B, K, H // K, D) if grouped else q.transpose(1, 2)
-            y = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=mask is None and T > 1, enable_gqa=H != K and not grouped
-            )
-            y = (y if grouped else y.transpose(1, 2)).reshape(B * T, H * D)
+            if T == 1:
+                y = self._attend(q.reshape(B * K, H // K, D), k.flatten(0, 1), v.flatten(0, 1), bias)
+            else:
+                y = F.scaled_dot_product_attention(
+                    q.transpose(1, 2), k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=H != K
+                ).transpose(1, 2)
+            y = y.reshape(B * T, H * D)
             x = self._added(x, y, layer.out)
-            h = self._to_product(F.rms_norm(x, (C,), layer.ffn_norm, config.norm_eps))
+            h = self._to_product(self._normed(x, layer.ffn_norm))
             x = self._added(x, self._activated(F.linear(h, layer.up)), layer.down)
-        return F.rms_norm(x, (C,), self._norm, config.norm_eps).view(B, T, C)
+        return self._normed(x, self._norm).view(B, T, C)
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        """RMSNorm over the last dimension. On a CPU, `F.rms_norm` is more operations than these."""
+        size = x.shape[-1]
+        x = x.float()
+        scale = x.square().sum(-1, keepdim=True).add_(self._config.norm_eps * size).rsqrt_()
+        return (x * scale).mul_(weight)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Of one new position a row: q [N, G, D], G heads that share one of k and v [N, S, D]; [N, G, D]. The kernel for long texts
+        takes longer than this to begin."""
+        scale = q.shape[-1] ** -0.5
+        if bias is None:
+            scores = torch.bmm(q * scale, k.transpose(1, 2))
+        else:
+            scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale)
+        return torch.bmm(scores.softmax(-1), v)
 
     def _to_product(self, x: Tensor) -> Tensor:
         return x if self._dtype == torch.float32 else x.to(self._dtype)
@@ -118,6 +142,12 @@ class Fused:
             gate, up = up.chunk(2, dim=-1)
             return F.silu(gate).mul_(up)
         return F.gelu(up, approximate="tanh") if kind == "gelu" else F.relu(up).square()
+
+
+def _norm_weight(module: nn.Module) -> Tensor:
+    """Times the root of its size: `_normed` divides by the root of the sum, not of the mean."""
+    weight = _weight(module)
+    return weight.float() * len(weight) ** 0.5
 
 
 def _weight(module: nn.Module) -> Tensor:
