@@ -69,15 +69,15 @@ def _message(value: Any, number: int) -> dict[str, str]:
         raise ValueError(f"{number} has '{surplus[0]}', which is not supported")
     content = value.get("content")
     if isinstance(content, list):
-        parts = [part.get("text") if _text_part(part) else None for part in content]
-        content = "".join(parts) if all(isinstance(part, str) for part in parts) else None
+        content = "".join(part["text"] for part in content) if all(map(_text_part, content)) else None
     if not isinstance(content, str):
         raise ValueError(f"{number} has a content that is not text")
     return {"role": role, "content": content}
 
 
 def _text_part(value: Any) -> bool:
-    return isinstance(value, dict) and value.get("type") == "text" and set(value) == {"type", "text"}
+    wanted = isinstance(value, dict) and value.get("type") == "text" and set(value) == {"type", "text"}
+    return wanted and isinstance(value["text"], str)
 
 
 def _stop(value: Any) -> list[str]:

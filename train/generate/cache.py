@@ -1,6 +1,6 @@
 """Keys and values of the tokens so far, so that a new token costs one position instead of all.
 
-One block of memory for all rows: [layers, rows, 2 K, capacity, D], keys before values, in the type in which attention computes, before
+One block of memory for all rows: [layers, 2 (keys, values), rows, K, capacity, D], in the type in which attention computes, before
 key-value heads are repeated. Each row has a length of its own. New positions are written behind it; what a shorter row of the same
 call writes too much is overwritten by its next token, and no position looks at it: a mask shows each position the row up to
 itself.
@@ -26,18 +26,19 @@ class Cache:
         self, config: ModelConfig, rows: int, capacity: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         heads = config.key_value_heads
-        shape = (config.layers, rows, 2 * heads, capacity, config.head_size)
+        shape = (config.layers, 2, rows, heads, capacity, config.head_size)
         self.memory = torch.zeros(shape, dtype=dtype, device=device)
         self.capacity = capacity
         self.lengths = [0] * rows  # known to the host, which never has to ask the device
         self.positions = torch.zeros(1, 1, dtype=torch.int64, device=device)  # of the last call, [B, T]
-        self._flat = self.memory.view(config.layers, -1, config.head_size)
+        self._first = 0
         # By layer: the parts that the last call reads.
         self._keys: Sequence[Tensor] = ()
         self._values: Sequence[Tensor] = ()
-        self._heads, self._first = heads, 0
-        # Where position 0 of each row and head is in the layer's flat memory.
-        self._begins = (torch.arange(rows * 2 * heads, device=device) * capacity).view(rows, 1, 2 * heads)
+        # Where position 0 of each row and head, keys before values, is in the layer's flat memory.
+        self._flat = self.memory.view(config.layers, -1, config.head_size)
+        begins = (torch.arange(2 * rows * heads, device=device) * capacity).view(2, rows, heads)
+        self._begins = begins.transpose(0, 1).reshape(rows, 1, 2 * heads)
         self._places = self._begins.flatten()
         self._order = torch.arange(capacity, device=device)
 
@@ -58,8 +59,8 @@ class Cache:
         begins = torch.tensor(starts, device=self.memory.device)[:, None]
         self.positions = begins if width == 1 else begins + self._order[:width]
         self._places = (self._begins[first : first + count] + self.positions[:, :, None]).flatten()
-        read = self.memory[:, first : first + count, :, :span]
-        self._keys, self._values = (part.unbind() for part in read.split(self._heads, dim=2))
+        read = self.memory[:, :, first : first + count, :, :span]
+        self._keys, self._values = read[:, 0].unbind(), read[:, 1].unbind()
         if min(starts) == max(starts) and (width == 1 or not starts[0]):
             return None
         return (self._order[:span] <= self.positions[:, :, None])[:, None]
@@ -85,13 +86,13 @@ class Cache:
     def swap(self, a: int, b: int) -> None:
         """Exchange two rows."""
         length = max(self.lengths[a], self.lengths[b])
-        kept = self.memory[:, a, :, :length].clone()
-        self.memory[:, a, :, :length] = self.memory[:, b, :, :length]
-        self.memory[:, b, :, :length] = kept
+        kept = self.memory[:, :, a, :, :length].clone()
+        self.memory[:, :, a, :, :length] = self.memory[:, :, b, :, :length]
+        self.memory[:, :, b, :, :length] = kept
         self.lengths[a], self.lengths[b] = self.lengths[b], self.lengths[a]
 
     def move(self, source: int, target: int) -> None:
         """Copy a row over another one."""
         length = self.lengths[target] = self.lengths[source]
         if source != target:
-            self.memory[:, target, :, :length] = self.memory[:, source, :, :length]
+            self.memory[:, :, target, :, :length] = self.memory[:, :, source, :, :length]

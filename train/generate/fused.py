@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from corpusmill.train.model.attend import rotation
-from corpusmill.train.model.layer import FeedForward
+from corpusmill.train.model.layer import FeedForward, Layer
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
@@ -38,7 +38,7 @@ class Fused:
     def __init__(self, model: Decoder, dtype: torch.dtype, length: int) -> None:
         config, device = model.config, model.embedding.weight.device
         self._config, self._dtype, self._embedding = config, dtype, model.embedding.weight
-        self._norm = model.norm.weight.detach()
+        self._norm = _norm_weight(model.norm)
         cosine, sine = rotation(
             torch.arange(length, device=device)[None],
             config.head_size,
@@ -59,21 +59,21 @@ class Fused:
         return plain and not others
 
     def _layer(self, layer: nn.Module) -> _Layer:
-        attention, ffn = layer.attention, layer.ffn
+        assert isinstance(layer, Layer)
+        attention, ffn, config = layer.attention, layer.ffn, self._config
         assert isinstance(ffn, FeedForward)
-        config = self._config
         norms = None
-        if attention.q_norm is not None:
+        if attention.q_norm is not None and attention.k_norm is not None:
             norms = torch.cat(
                 (
-                    attention.q_norm.weight.detach().expand(config.heads, -1),
-                    attention.k_norm.weight.detach().expand(config.key_value_heads, -1),
+                    _norm_weight(attention.q_norm).expand(config.heads, -1),
+                    _norm_weight(attention.k_norm).expand(config.key_value_heads, -1),
                 )
-            ).to(self._dtype)
+            )
         return _Layer(
-            layer.attention_norm.weight.detach(), _together(attention.q, attention.k, attention.v), norms,
-            attention.o.weight.detach().T, layer.ffn_norm.weight.detach(),
-            _together(ffn.gate, ffn.up) if ffn.gate is not None else ffn.up.weight.detach(), ffn.down.weight.detach().T,
+            _norm_weight(layer.attention_norm), _together(attention.q, attention.k, attention.v), norms,
+            _weight(attention.o).T, _norm_weight(layer.ffn_norm),
+            _together(ffn.gate, ffn.up) if ffn.gate is not None else _weight(ffn.up), _weight(ffn.down).T,
         )  # fmt: skip
 
     def __call__(self, tokens: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
@@ -83,27 +83,51 @@ class Fused:
         H, K, D, C = config.heads, config.key_value_heads, config.head_size, config.dim
         x = F.embedding(tokens, self._embedding).float().view(B * T, C)
         cosine, sine = self._rotation[cache.positions][:, :, None].chunk(2, dim=-1)
-        grouped = H != K and T == 1
+        bias = None
+        if mask is not None and T == 1:  # of scores, for each row and key-value head
+            hidden = torch.zeros(mask.shape, dtype=self._dtype, device=mask.device).masked_fill_(
+                ~mask, float("-inf")
+            )
+            bias = hidden.expand(B, K, 1, -1).reshape(B * K, 1, -1)
         for number, layer in enumerate(self._layers):
-            h = self._to_product(F.rms_norm(x, (C,), layer.attention_norm, config.norm_eps))
+            h = self._to_product(self._normed(x, layer.attention_norm))
             qkv = F.linear(h, layer.qkv).view(B, T, H + 2 * K, D)
             qk = qkv[:, :, : H + K]
             if layer.qk_norm is not None:
-                turned = F.rms_norm(qk, (D,), None, config.norm_eps) * layer.qk_norm
+                turned = self._normed(qk, layer.qk_norm)
             else:
                 turned = qk
             qk.copy_(turned * cosine + turned.roll(D // 2, -1) * sine)
             k, v = cache.write(number, qkv[:, :, H:])
             q = qkv[:, :, :H]
-            q = q.view(B, K, H // K, D) if grouped else q.transpose(1, 2)
-            y = F.scaled_dot_product_attention(
-                q, k, v, attn_mask=mask, is_causal=mask is None and T > 1, enable_gqa=H != K and not grouped
-            )
-            y = (y if grouped else y.transpose(1, 2)).reshape(B * T, H * D)
+            if T == 1:
+                y = self._attend(q.reshape(B * K, H // K, D), k.flatten(0, 1), v.flatten(0, 1), bias)
+            else:
+                y = F.scaled_dot_product_attention(
+                    q.transpose(1, 2), k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=H != K
+                ).transpose(1, 2)
+            y = y.reshape(B * T, H * D)
             x = self._added(x, y, layer.out)
-            h = self._to_product(F.rms_norm(x, (C,), layer.ffn_norm, config.norm_eps))
+            h = self._to_product(self._normed(x, layer.ffn_norm))
             x = self._added(x, self._activated(F.linear(h, layer.up)), layer.down)
-        return F.rms_norm(x, (C,), self._norm, config.norm_eps).view(B, T, C)
+        return self._normed(x, self._norm).view(B, T, C)
+
+    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
+        """RMSNorm over the last dimension. On a CPU, `F.rms_norm` is more operations than these."""
+        size = x.shape[-1]
+        x = x.float()
+        scale = x.square().sum(-1, keepdim=True).add_(self._config.norm_eps * size).rsqrt_()
+        return (x * scale).mul_(weight)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+        """Of one new position a row: q [N, G, D], G heads that share one of k and v [N, S, D]; [N, G, D]. The kernel for long texts
+        takes longer than this to begin."""
+        scale = q.shape[-1] ** -0.5
+        if bias is None:
+            scores = torch.bmm(q * scale, k.transpose(1, 2))
+        else:
+            scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale)
+        return torch.bmm(scores.softmax(-1), v)
 
     def _to_product(self, x: Tensor) -> Tensor:
         return x if self._dtype == torch.float32 else x.to(self._dtype)
@@ -120,9 +144,24 @@ class Fused:
         return F.gelu(up, approximate="tanh") if kind == "gelu" else F.relu(up).square()
 
 
+def _norm_weight(module: nn.Module) -> Tensor:
+    """Times the root of its size: `_normed` divides by the root of the sum, not of the mean."""
+    weight = _weight(module)
+    return weight.float() * len(weight) ** 0.5
+
+
+def _weight(module: nn.Module) -> Tensor:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()
+
+
 def _together(*products: nn.Linear) -> Tensor:
     """The weights of several products as those of one, of which each is a view from now on."""
-    whole = torch.cat([product.weight.detach() for product in products])
-    for product, part in zip(products, whole.split([len(p.weight) for p in products]), strict=True):
-        product.weight = nn.Parameter(part, requires_grad=False)
+    whole = torch.cat([_weight(product) for product in products])
+    begin = 0
+    for product in products:
+        end = begin + len(product.weight)
+        product.weight = nn.Parameter(whole[begin:end], requires_grad=False)
+        begin = end
     return whole

@@ -424,7 +424,12 @@ def make_app(served: Served) -> ASGIApp:
     async def crashed(_: HttpRequest, error: Exception) -> Response:
         return Refused(500, "the server has made a mistake; its log says where").response()
 
-    handlers = {Refused: refused, HTTPException: http_error, ClientDisconnect: left, Exception: crashed}
+    handlers: dict[Any, Any] = {
+        Refused: refused,
+        HTTPException: http_error,
+        ClientDisconnect: left,
+        Exception: crashed,
+    }
     app = Starlette(routes=routes, exception_handlers=handlers)
     return Outermost(app, served, Counter(str(route.path) for route in routes))
 
@@ -472,7 +477,7 @@ def host_of(scope: Scope) -> str:
     found = [value for name, value in scope["headers"] if name == b"host"]
     if len(found) != 1:
         return ""
-    host = found[0].decode("latin-1").strip().lower()
+    host: str = found[0].decode("latin-1").strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.rpartition(":")[0] if ":" in host else host

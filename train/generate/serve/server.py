@@ -141,7 +141,7 @@ class Server(uvicorn.Server):
         """End the connections whose client has not finished a request, or has read nothing, for a time. One that waits for tokens
         is left in peace."""
         found: dict[Any, tuple[object, float]] = {}
-        for connection in list(self.server_state.connections):
+        for connection in list[Any](self.server_state.connections):
             unread = connection.transport.get_write_buffer_size()
             if unread:
                 state: object = unread
