@@ -22,8 +22,8 @@ COMMANDS = [
     "init", "warmup", "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
     "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
     "find", "compare", "takedown", "publish", "expire", "plan-run", "shard-export", "checkpoint", "estimate", "lr-find", "search",
-    "dashboard", "export", "chat", "serve",
-    "dashboard", "export", "tasks", "task-data",
+    "dashboard", "export", "chat", "serve", "tasks", "task-data", "contamination", "compare-models", "calibration", "score",
+    "glue-rows", "arithmetic", "fairness", "glitch-tokens", "judge",
 ]  # fmt: skip
 HEAVY = ("torch", "dask", "distributed", "numba", "pyarrow", "datasketch", "scipy", "numpy")
 
