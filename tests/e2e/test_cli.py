@@ -22,7 +22,7 @@ COMMANDS = [
     "init", "warmup", "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
     "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
     "find", "compare", "takedown", "publish", "expire", "plan-run", "shard-export", "checkpoint", "estimate", "lr-find", "search",
-    "dashboard", "export",
+    "dashboard", "export", "compare-models", "calibration", "score", "glue-rows", "arithmetic",
 ]  # fmt: skip
 HEAVY = ("torch", "dask", "distributed", "numba", "pyarrow", "datasketch", "scipy", "numpy")
 
