@@ -89,7 +89,7 @@ def table(rows: list[dict[str, Any]], first: str) -> list[list[str]]:
     """Heading and a line for each row."""
     names = ["task", "slice"] if first == "slice" else [first]
     heading = [
-        *names, "metric", "items", "A", "B", "B - A", "95 % interval", "p (Holm)", "beyond noise", "detectable",
+        *names, "metric", "n", "A", "B", "B - A", "95 % interval", "p (Holm)", "beyond noise", "detectable",
     ]  # fmt: skip
     needed = any("items_needed" in row for row in rows)
     lines = [[*heading, "items needed"] if needed else heading]
@@ -97,7 +97,7 @@ def table(rows: list[dict[str, Any]], first: str) -> list[list[str]]:
         d = row["difference"]
         cells = [
             *(row[name] for name in names), row["metric"], f"{d['n']:,}", f"{row['a']['value']:.4f}",
-            f"{row['b']['value']:.4f}", f"{d['value']:+.4f}", interval(d), written(row["p_holm"], ".3f"),
+            f"{row['b']['value']:.4f}", f"{d['value']:+.4f}", interval(d), chance(row["p_holm"]),
             "yes" if row["beyond_noise"] else "no", written(row["detectable"], ".4f"),
         ]  # fmt: skip
         lines.append([*cells, written(row.get("items_needed"), ",")] if needed else cells)
@@ -108,6 +108,11 @@ def interval(estimate: dict[str, Any], sign: str = "+") -> str:
     """`-0.0100 to +0.0300`; nothing where there is none."""
     ends = (written(estimate[end], f"{sign}.4f") for end in ("low", "high"))
     return "" if estimate["low"] is None else " to ".join(ends)
+
+
+def chance(p: float | None) -> str:
+    """A p value with three decimals."""
+    return "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def written(value: float | None, form: str) -> str:
@@ -126,7 +131,7 @@ def closing(found: dict[str, Any]) -> list[str]:
     if found["not_compared"]:
         lines.append(f"not compared, since not all runs have it: {'; '.join(found['not_compared'])}")
     lines.append(
-        "p: of no difference, corrected for the number of rows (Holm); detectable: the smallest difference that these items show in 4"
-        " of 5 cases"
+        "n: items or documents; p: of no difference, corrected for the number of rows (Holm); detectable: the smallest difference"
+        " that so many show in 4 of 5 cases"
     )
     return [*lines, *found["notes"]]

@@ -195,7 +195,7 @@ def difference_of(found: Difference, detect: float | None) -> Row:
     """A difference, the smallest one that so many items would show with probability 0.8, and how many items `detect` takes."""
     error, n = found.estimate.se, found.estimate.clusters
     row: Row = {"difference": found.estimate.model_dump(), "p": found.p}
-    row["detectable"] = detectable(error) if error else None
+    row["detectable"] = detectable(found.estimate)
     if detect is not None:
         row["items_needed"] = items_needed(detect, error * math.sqrt(n)) if error else None
     return row

@@ -180,9 +180,12 @@ def items_needed(difference: float, deviation: float, power: float = 0.8) -> int
     return math.ceil(((Z + float(ndtri(power))) * deviation / difference) ** 2)
 
 
-def detectable(se: float, power: float = 0.8) -> float:
-    """The smallest difference that is found (p < 0.05) with probability `power`, if its standard error is `se`."""
-    return (Z + float(ndtri(power))) * se
+def detectable(found: Estimate, power: float = 0.8) -> float | None:
+    """The smallest difference that is found (p < 0.05) with probability `power` by an experiment like that of a difference: half of its
+    interval and, for a power of 0.8, 0.84 standard errors more. None without an error."""
+    if not found.se or found.low is None or found.high is None:
+        return None
+    return (found.high - found.low) / 2 + float(ndtri(power)) * found.se
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -147,7 +147,8 @@ class Fused:
 def _norm_weight(module: nn.Module) -> Tensor:
     """Times the root of its size: `_normed` divides by the root of the sum, not of the mean."""
     weight = _weight(module)
-    return weight.float() * len(weight) ** 0.5
+    scaled: Tensor = weight.float() * len(weight) ** 0.5
+    return scaled
 
 
 def _weight(module: nn.Module) -> Tensor:

@@ -184,11 +184,13 @@ def test_the_bootstrap_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 @given(VALUES)
 def test_plain_and_paired_are_scipys(values: list[float]) -> None:
     x, other = np.array(values), np.array(values[::-1]) / 3 + 0.123
+    if np.ptp(x) < 1e-6 * np.abs(x).max():
+        return  # scipy warns of what rounding leaves
     known = stats.ttest_1samp(x, 0).confidence_interval()
     found = estimate(values)
     if not ((x == 0) | (x == 1)).all():
         assert (found.low, found.high) == pytest.approx(tuple(known), rel=1e-6, abs=1e-9)
-    if np.ptp(x - other) > 1e-6:
+    if np.ptp(x - other) > 1e-4:
         paired = stats.ttest_rel(x, other)
         d = compared(x, other)
         assert d.p == pytest.approx(paired.pvalue, rel=1e-6, abs=1e-12)
@@ -255,8 +257,9 @@ def test_holm_steps_down(ps: list[float]) -> None:
 def test_items_needed_find_the_difference_with_the_promised_power() -> None:
     n = items_needed(0.2, 1.5)
     assert n == pytest.approx((1.96 + 0.8416) ** 2 * 1.5**2 / 0.04, rel=0.01)
-    assert detectable(1.5 / np.sqrt(n)) == pytest.approx(0.2, rel=0.01)
     rng = np.random.default_rng(7)
+    like = estimate(1.5 * stats.zscore(rng.normal(size=n), ddof=1), proportion=False)
+    assert detectable(like) == pytest.approx(0.2, rel=0.02) and detectable(estimate([3.0])) is None
     found = [compared(rng.normal(0.2, 1.5, n), np.zeros(n)).p or 0 for _ in range(REDRAWS)]
     assert np.mean(np.array(found) < 0.05) == pytest.approx(0.8, abs=0.04)
     with pytest.raises(ValueError, match="a difference of 0"):
