@@ -53,11 +53,12 @@ class Packed(NamedTuple):
     places: list[Place]
 
 
-def trees(queries: Sequence[Query], longest: int) -> list[Tree]:
+def trees(queries: Sequence[Query], longest: int, row: int = ROW) -> list[Tree]:
     """The queries by context. One that is longer than the model's `longest` positions loses the beginning of its context, as in
-    lm-evaluation-harness, and shares nothing."""
-    found: dict[tuple[int, ...], Tree] = {}
-    alone = []
+    lm-evaluation-harness, and shares nothing. A tree has at most `row` positions, or as many for branches as for its trunk: of
+    continuations after no context there may be thousands, and attention costs the square of a row."""
+    growing: dict[tuple[int, ...], Tree] = {}
+    found = []
     for number, query in enumerate(queries):
         context, continuation = list(query.context), list(query.continuation)
         if not context or not continuation:
@@ -68,18 +69,22 @@ def trees(queries: Sequence[Query], longest: int) -> list[Tree]:
             )
         over = len(context) + len(continuation) - 1 - longest
         if over > 0:
-            alone.append(Tree(context[over:], [continuation], [number]))
+            found.append(Tree(context[over:], [continuation], [number]))
             continue
         key = tuple(context)
-        tree = found.setdefault(key, Tree(context, [], []))
+        tree = growing.get(key)
+        if tree is None or tree.size + len(continuation) > max(row, 2 * len(context)):
+            tree = growing[key] = Tree(context, [], [])
+            found.append(tree)
         tree.continuations.append(continuation)
         tree.numbers.append(number)
-    return [*found.values(), *alone]
+    return found
 
 
 def packed(queries: Sequence[Query], longest: int, rows: int = 16, row: int = ROW) -> Iterator[Packed]:
-    """Batches of at most `rows` rows that hold all queries, long trees first, so that rows of a batch are of like length."""
-    ordered = sorted(trees(queries, longest), key=lambda tree: -tree.size)
+    """Batches that hold all queries, long trees first, so that rows of a batch are of like length: of at most `rows` rows, and
+    of fewer where rows are longer than `row`."""
+    ordered = sorted(trees(queries, longest, row), key=lambda tree: -tree.size)
     bins: list[list[Tree]] = []
     left: list[int] = []
     first = 0  # rows before it are full
@@ -93,8 +98,11 @@ def packed(queries: Sequence[Query], longest: int, rows: int = 16, row: int = RO
         left[place] -= tree.size
         while first < len(bins) and left[first] < 2:
             first += 1
-    for start in range(0, len(bins), rows):
-        yield laid_out(bins[start : start + rows])
+    start = 0
+    while start < len(bins):
+        count = max(rows * row // max(row, bins[start][0].size), 1)
+        yield laid_out(bins[start : start + count])
+        start += count
 
 
 def laid_out(bins: Sequence[Sequence[Tree]]) -> Packed:

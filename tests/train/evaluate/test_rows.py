@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corpusmill.train.evaluate.rows import Query, packed, trees
+from corpusmill.train.evaluate.rows import ROW, Query, packed, trees
 from corpusmill.train.model.losses import IGNORED
 
 TOKENS = st.lists(st.integers(1, 50), min_size=1, max_size=9)
@@ -42,3 +42,18 @@ def test_choices_share_their_context() -> None:
     (tree,) = trees(four, 100)
     assert tree.size == 3 + 4 * 2 and tree.numbers == [0, 1, 2, 3]
     assert [t.size for t in trees(four, 4)] == [4] * 4  # too long to share: the beginning of each is cut off
+
+
+def test_thousands_of_continuations_of_one_context_are_many_rows() -> None:
+    many = [Query([0], [n % 50 + 1] * (n % 9 + 1)) for n in range(3000)]
+    batches = list(packed(many, 64, rows=4))
+    assert sorted(place.query for one in batches for place in one.places) == list(range(3000))
+    assert max(len(one.batch["tokens"]) for one in batches) == 4
+    assert max(one.batch["tokens"].shape[1] for one in batches) <= ROW
+    long = [Query([*range(1, 1000)], [n, n]) for n in range(1, 400)]
+    found = trees(long, 2000)
+    assert len(found) == 1 and found[0].size == 998 + 399 * 2, "branches may double a trunk"
+    assert len(trees([*long, *long], 2000)) == 2
+    assert [len(one.batch["tokens"]) for one in packed([*long, *long], 2000, rows=8)] == [2], (
+        "of 8 x 512 positions"
+    )
