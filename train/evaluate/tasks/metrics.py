@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.schemas.tasks import Filter, Metric, Step, Task
+from corpusmill.train.evaluate.metrics.answers import PUNCTUATION, squad_exact, squad_f1
 
-PUNCTUATION = str.maketrans("", "", string.punctuation)
 DIGITS = str.maketrans("", "", string.digits)
 
 
@@ -102,8 +101,8 @@ def compared(metric: Metric, text: str, references: Sequence[str]) -> float:
         wanted = {comparable(metric, reference) for reference in references}
         return float(comparable(metric, text) in wanted)
     if metric.metric == "squad_exact":
-        return float(any(answer_words(text) == answer_words(one) for one in references))
-    return max(f1(answer_words(text), answer_words(one)) for one in references)
+        return squad_exact(text, references)
+    return squad_f1(text, references)
 
 
 def filtered(text: str, steps: Sequence[Step]) -> str:
@@ -140,16 +139,3 @@ def comparable(metric: Metric, text: str) -> str:
     if metric.ignore_numbers:
         text = text.translate(DIGITS)
     return text.strip()
-
-
-def answer_words(text: str) -> list[str]:
-    """The words of an answer as SQuAD's script compares them: in lower case, without punctuation and articles."""
-    return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(PUNCTUATION)).split()
-
-
-def f1(found: Sequence[str], wanted: Sequence[str]) -> float:
-    """Of two bags of words; of two empty ones 1."""
-    if not found or not wanted:
-        return float(list(found) == list(wanted))
-    common = sum((Counter(found) & Counter(wanted)).values())
-    return 2.0 * common / (len(found) + len(wanted))
