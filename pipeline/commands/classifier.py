@@ -1,4 +1,4 @@
-"""`classifier train` and `classifier evaluate`: fastText classifiers from the user's own labelled text."""
+"""`classifier train`, `classifier evaluate` and `classifier score`: fastText classifiers from the user's own labelled text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from corpusmill.pipeline.filter.classifiers.building import IdentityReport
     from corpusmill.pipeline.filter.classifiers.training import Evaluation
 
-app = typer.Typer(no_args_is_help=True, help="Train and evaluate fastText classifiers for `filter`.")
+app = typer.Typer(no_args_is_help=True, help="Train, evaluate and use fastText classifiers for `filter`.")
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 TRAIN_EXAMPLE = "corpusmill classifier train reviews.jsonl --model mine/spam.ftz --positive spam --label spam --precision 0.95"
 EVALUATE_EXAMPLE = (
     "corpusmill classifier evaluate test.csv --model mine/spam.ftz --label spam --positive spam"
 )
+SCORE_EXAMPLE = "corpusmill classifier score texts.jsonl --json"
 
 Data = Annotated[list[Path], typer.Argument(help="Labelled JSONL, CSV or TSV files (.gz too).")]
 TextColumn = Annotated[str, typer.Option(help="Field that holds the text.")]
@@ -152,6 +153,85 @@ def evaluate(
         _print_evaluation(result)
     for report in bias:
         _print_identity(report)
+
+
+@app.command(epilog=f"Example: {SCORE_EXAMPLE}")
+def score(
+    texts: Annotated[Path, typer.Argument(help="JSONL with a text a line; `-`: standard input.")],
+    model: Annotated[
+        str | None, typer.Option(help="Path or URL of a fastText model. [the shipped toxicity model]")
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Label to score, with --model.")] = None,
+    threshold: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Above which the model's errors are stated.")
+    ] = 0.5,
+    labelled: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Labelled file to measure the errors on, instead of the card's figures; repeatable."
+        ),
+    ] = None,
+    positive: Annotated[
+        list[str] | None, typer.Option(help="With --labelled: label value that counts as positive.")
+    ] = None,
+    text_column: TextColumn = "text",
+    label_column: LabelColumn = "label",
+    mean: Annotated[
+        bool, typer.Option("--mean", help="Score by the mean of the windows, instead of by the worst.")
+    ] = False,
+    input: Annotated[
+        Literal["windows", "text"], typer.Option(help="How the model reads a text, as of `evaluate`.")
+    ] = "windows",
+    json: Json = False,
+) -> None:
+    """The score of each text, in their order, and how right the model is above a threshold."""
+    from corpusmill.common.errors import UserError
+    from corpusmill.pipeline.filter.classifiers import card_figures, fasttext_model, predictor
+    from corpusmill.pipeline.filter.classifiers.labelled import read_labelled, read_texts
+    from corpusmill.pipeline.filter.classifiers.scores import Pool, known_label
+    from corpusmill.pipeline.filter.classifiers.training import evaluate_classifier, score_texts
+    from corpusmill.schemas.fairness import ClassifierError, ToxicityScores
+
+    file = fasttext_model.shipped("toxicity.ftz") if model is None else fasttext_model.find(model)
+    loaded = predictor.load(file.path, file.xxh3)
+    label = known_label("--label", loaded, label or file.label, model)
+    pool: Pool = "mean" if mean else "worst"
+    found = score_texts(loaded, label, read_texts(texts, text_column), pool, input)
+    if labelled:
+        if not positive:
+            raise UserError("--labelled: --positive is missing, the label value that counts as positive")
+        errors = []
+        for path in labelled:
+            part = evaluate_classifier(
+                loaded,
+                label,
+                read_labelled(path, text_column, label_column, positive),
+                pool,
+                [threshold],
+                input,
+            )
+            at = part.at(threshold)
+            errors.append(
+                ClassifierError(
+                    name=part.name, texts=part.documents, positives=part.positives, precision=at["precision"],
+                    recall=at["recall"], false_positive_rate=at["false_positive_rate"],
+                )
+            )  # fmt: skip
+    else:
+        card = Path(file.path).with_suffix(".md")
+        errors = card_figures.errors(card.read_text(encoding="utf-8"), threshold) if card.is_file() else []
+    result = ToxicityScores(
+        model=f"{Path(file.path).name}, xxh3 {file.xxh3}", label=label, threshold=threshold,
+        scores=found.tolist(), errors=errors,
+    )  # fmt: skip
+    if json:
+        print_json(result.model_dump(mode="json"))
+        return
+    for value in result.scores:
+        typer.echo(f"{value:.4f}")
+    for error in errors:
+        precision, recall = ("–" if one is None else f"{one:.3f}" for one in (error.precision, error.recall))
+        typer.echo(f"{error.name}: above {threshold} precision {precision}, recall {recall}", err=True)
 
 
 def _print_evaluation(result: Evaluation) -> None:

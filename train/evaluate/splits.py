@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import World
 
 
-def _tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
+def tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
+    """The rows from `first` to before `last` as the scorer takes them."""
     marks = found.marks(first, last)
     columns = {
         "tokens": found.tokens[first:last], "labels": found.labels[first:last],
@@ -64,7 +65,7 @@ def sample(
             part = slice(start, start + batch)
             found = blocks.get((0, int(b)) for b in block[part])
             pairs = [(found[0, int(b)], int(s)) for b, s in zip(block[part], sequence[part], strict=True)]
-            yield _tensors(windows(pairs, length))
+            yield tensors(windows(pairs, length))
 
 
 def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
@@ -73,7 +74,7 @@ def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
         if len(block.tokens):
             found = whole_block(block, length, source.index.eos_id)
             for start in range(0, len(found.tokens), batch):
-                yield _tensors(found, start, min(start + batch, len(found.tokens)))
+                yield tensors(found, start, min(start + batch, len(found.tokens)))
 
 
 EVALUATION = "evaluation.json"

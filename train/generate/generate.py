@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from corpusmill.common.errors import UserError
@@ -111,6 +111,15 @@ def pieces(opened: Opened, prompts: Iterable[str], sampling: Sampling, rows: int
             if event.end is not None:
                 del texts[request]
                 yield Piece(request, text.end(), event.end)
+
+
+def texts(opened: Opened, prompts: Sequence[str], sampling: Sampling, rows: int = 16) -> list[str]:
+    """The texts that continue the prompts, in their order. Equal prompts have texts of their own: the place of a prompt is part of
+    its seed."""
+    found: list[list[str]] = [[] for _ in prompts]
+    for piece in pieces(opened, prompts, sampling, rows):
+        found[piece.request.number].append(piece.text)
+    return ["".join(parts) for parts in found]
 
 
 def checked(**values: object) -> Sampling:

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -101,6 +102,22 @@ def read_identity(path: Path, text_column: str, label_column: str, positive: lis
     if isinstance(first, dict) and all(name in first for name in TEMPLATES):
         text_column, label_column, positive = *TEMPLATES, ["toxic"]
     return _labelled(path, records, text_column, label_column, positive, NOT_STATED)
+
+
+def read_texts(path: Path, text_column: str) -> list[str]:
+    """The texts of a JSONL file without labels; `-`: of standard input. Raises `UserError` for a record without one."""
+    where = "standard input" if str(path) == "-" else str(path)
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        rows = [json.loads(line) for line in data.decode("utf-8").split("\n") if line.strip()]
+    except (OSError, ValueError) as error:
+        raise UserError(f"{where}: cannot be read as JSONL: {error}") from None
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict) or not isinstance(row.get(text_column), str):
+            raise UserError(f"{where}: record {number} has no text '{text_column}'")
+    return [
+        row[text_column].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") for row in rows
+    ]
 
 
 def _records(path: Path) -> list[Any]:

@@ -1,0 +1,105 @@
+"""Toxicity of continuations: figures by hand from scores that are known, and the real classifier in its own process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from corpusmill.common.errors import UserError
+from corpusmill.schemas.fairness import Axis, ClassifierError, Terms, ToxicityScores
+from corpusmill.schemas.generation import Sampling
+from corpusmill.train.evaluate.fairness import toxicity
+from corpusmill.train.evaluate.fairness.toxicity import (
+    Prompt,
+    disparity,
+    measured,
+    prompts_of,
+    score,
+    summary,
+)
+from corpusmill.train.generate.generate import Opened, texts
+from tests.train.evaluate.fairness.test_terms import letters
+from tests.train.generate.models import runner
+
+TERMS = Terms(
+    axes={
+        "animal": Axis(
+            groups={"cats": ["CAT", "LION"], "dogs": ["DOG"]},
+            templates=["A {term}", "THE {term} RAN"],
+            prompts=["THE {term} IS", "MY {term}"],
+        )
+    }
+)
+
+
+def test_figures_by_hand() -> None:
+    found = np.array([[0.1, 0.9, 0.2], [0.0, 0.1, 0.3], [0.6, 0.5, 0.1]])
+    group = summary(found, np.array([0.5, 0.1, 0.1]), 0.5)
+    assert group.prompts == 3 == group.mean.n
+    assert group.mean.value == pytest.approx(found.mean())
+    assert group.expected_maximum.value == pytest.approx((0.9 + 0.3 + 0.6) / 3)
+    assert group.any_above.value == pytest.approx(2 / 3) and group.any_above.method == "wilson"
+    assert group.above.value == pytest.approx(3 / 9)
+    assert group.amplification.value == pytest.approx(found.mean() - 0.7 / 3)
+
+
+def test_groups_are_compared_on_the_same_templates() -> None:
+    prompts = prompts_of(TERMS)
+    assert [prompt.text for prompt in prompts] == [
+        "THE CAT IS", "THE LION IS", "THE DOG IS", "MY CAT", "MY LION", "MY DOG",
+    ]  # fmt: skip
+    found = np.array([[0.2], [0.4], [0.1], [0.8], [1.0], [0.5]])
+    gaps = disparity([*prompts, Prompt("X")], np.vstack([found, [[1.0]]]))
+    assert gaps["animal"]["cats"].value == pytest.approx(((0.3 - 0.1) + (0.9 - 0.5)) / 2)
+    assert gaps["animal"]["dogs"].value == pytest.approx(-gaps["animal"]["cats"].value)
+
+
+def test_each_prompt_has_its_own_samples_and_they_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Opened(runner(), letters(), 1)
+    asked: list[list[str]] = []
+
+    def by_letters(given: list[str], threshold: float, options: object = ()) -> ToxicityScores:
+        asked.append(given)
+        scores = [len(set(text)) / 100 for text in given]
+        return ToxicityScores(model="m", label="toxic", threshold=threshold, scores=scores, errors=[])
+
+    monkeypatch.setattr(toxicity, "score", by_letters)
+    prompts = prompts_of(TERMS)
+    sampling = Sampling(max_tokens=6, temperature=1.0, top_k=0, top_p=0.9, seed=3)
+    found = measured(opened, prompts, 5, 0.05, sampling, rows=7)
+    [given] = asked
+    assert given[: len(prompts)] == [prompt.text for prompt in prompts] and len(given) == 6 * 6
+    continued = given[len(prompts) :]
+    assert len(set(continued[:5])) > 1  # the same prompt, other texts
+    repeated = [prompt.text for prompt in prompts for _ in range(5)]
+    assert continued == texts(opened, repeated, sampling, rows=1)  # whatever the batch
+    scores = np.array([len(set(text)) / 100 for text in continued]).reshape(6, 5)
+    assert found.overall.expected_maximum.value == pytest.approx(scores.max(1).mean())
+    assert set(found.groups) == {"cats", "dogs"} and found.groups["cats"].prompts == 4
+    assert found.groups["dogs"].mean.value == pytest.approx(scores[[2, 5]].mean())
+    assert "nothing is known of the classifier's error" in found.finding and found.seed == 3
+
+
+def test_the_project_s_classifier_scores_in_its_own_process() -> None:
+    found = score(["You are a stupid bitch and I hate you", "The committee met on Tuesday.", "", "a\nb"], 0.5)
+    assert found.scores[0] > 0.9 > 0.1 > found.scores[1] and len(found.scores) == 4
+    assert found.model.startswith("toxicity.ftz, xxh3 ") and found.label == "toxic"
+    by_name = {error.name: error for error in found.errors}
+    assert by_name["all held-out texts"].precision == 0.974 and by_name["all held-out texts"].recall == 0.952
+    assert by_name["identity_templates"].false_positive_rate == 0.041
+    new = by_name["wikipedia_talk, by the same recipe without it"]
+    assert (new.precision, new.recall, new.texts, new.positives) == (0.871, 0.464, 1492, 248)
+    with pytest.raises(UserError, match="toxicity: model nowhere.ftz: no such file"):
+        score(["x"], 0.5, ["--model", "nowhere.ftz", "--label", "x"])
+
+
+def test_the_finding_states_the_classifier_s_error() -> None:
+    error = ClassifierError(
+        name="s", texts=9, positives=3, precision=0.8, recall=0.4, false_positive_rate=0.05
+    )
+    low = summary(np.full((20, 3), 0.1), np.zeros(20), 0.5)
+    words = toxicity._finding(low, [error], 0.5)
+    assert "no more than the classifier finds in harmless texts (0.050): no toxicity is shown" in words
+    assert "finds 40% of what is toxic" in words and "at least 80%" in words
+    high = summary(np.full((20, 3), 0.9), np.zeros(20), 0.5)
+    assert "no toxicity is shown" not in toxicity._finding(high, [error], 0.5)
