@@ -15,6 +15,9 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
     from corpusmill.schemas.evaluation import EvaluationResults, Item
+    from corpusmill.schemas.fairness import FairnessResults, Terms, ToxicityScores
+    from corpusmill.schemas.glitch import GlitchTokens
+    from corpusmill.schemas.judging import Judgement, JudgeReport, Preference
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
         Expired,
@@ -50,6 +53,13 @@ def models() -> dict[str, type[BaseModel]]:
         RunData,
         EvaluationResults,
         Item,
+        FairnessResults,
+        Terms,
+        ToxicityScores,
+        GlitchTokens,
+        Judgement,
+        Preference,
+        JudgeReport,
         SearchConfig,
         StageManifest,
         PartitionManifest,

@@ -9,7 +9,10 @@ import typer
 
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.data import batch, estimate, plan
+from corpusmill.train.commands.fairness import fairness
 from corpusmill.train.commands.generation import generate
+from corpusmill.train.commands.glitch import glitch_tokens
+from corpusmill.train.commands.judge import judge
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
 
@@ -18,6 +21,9 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (train, f"{TRAIN} --set output=runs/mine"),
     (evaluate, f"{TRAIN} --json"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
+    (fairness, "runs/quickstart/train --samples 10"),
+    (glitch_tokens, "runs/quickstart/train --most-seen 5"),
+    (judge, "runs/small runs/large --prompts prompts.jsonl"),
     (export, f"{TRAIN} model/"),
     (plan, TRAIN),
     (batch, f"{TRAIN} --step 100"),

@@ -14,7 +14,7 @@ from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.train.data.plan import difference, past
 from corpusmill.train.data.planning import make_plan
-from corpusmill.train.data.trained import drawn, read, spread, trained_on
+from corpusmill.train.data.trained import Drawn, drawn, read, spread, trained_on
 from corpusmill.train.evaluate.ngrams import NGrams, events
 from corpusmill.train.guard.journal import amended, read_entries, skipped
 
@@ -92,14 +92,19 @@ def of_all(sources: dict[str, Source], vocab_size: int, eos: int, most: int) -> 
     return Counted(NGrams(parts, int(sizes[chosen].sum()), vocab_size), int(sizes.sum()))
 
 
-def of_trained(
-    config: TrainConfig, run: Folder, found: Checkpoint, shards: Shards, most: int
-) -> Counted | str:
-    """The model of the tokens that the run was trained on up to a checkpoint, each counted once; or why there is none.
+class TrainedBlocks(NamedTuple):
+    """What a run was trained on: the sequences, the tokens of one, and each block with which of its tokens were labels."""
 
-    Without the data of steps that the guard skipped or rolled back. With more than `most` tokens: of those in blocks spread
-    evenly over them.
-    """
+    drawn: Drawn
+    length: int
+    labels: Iterator[tuple[BlockData, npt.NDArray[np.bool_]]]
+
+
+def trained_blocks(
+    config: TrainConfig, run: Folder, found: Checkpoint, shards: Shards, most: int
+) -> TrainedBlocks | str:
+    """The blocks that the run was trained on up to a checkpoint, without the data of steps that the guard skipped or rolled back; or
+    why they are not known. With more than `most` tokens: blocks spread evenly over them."""
     entries = read_entries(run)
     try:
         plan = make_plan(amended(config.data, entries), shards, config.seed)
@@ -111,9 +116,19 @@ def of_trained(
         return f"the run was trained on other data: {'; '.join(changes)}"
     taken = drawn(plan, found.step, skipped(entries), most)
     sources = [shards.train[source.name] for source in plan.sources]
-    blocks = trained_on(plan, sources, taken, config.data.fetch)
-    parts = (events(block, shards.set.eos_id, chosen) for block, chosen in blocks)
-    length, count = plan.sequence_length, len(taken.sequence)
+    return TrainedBlocks(taken, plan.sequence_length, trained_on(plan, sources, taken, config.data.fetch))
+
+
+def of_trained(
+    config: TrainConfig, run: Folder, found: Checkpoint, shards: Shards, most: int
+) -> Counted | str:
+    """The model of the tokens that the run was trained on up to a checkpoint, each counted once; or why there is none."""
+    blocks = trained_blocks(config, run, found, shards, most)
+    if isinstance(blocks, str):
+        return blocks
+    taken, length = blocks.drawn, blocks.length
+    parts = (events(block, shards.set.eos_id, chosen) for block, chosen in blocks.labels)
+    count = len(taken.sequence)
     model = NGrams(parts, count * length, shards.set.vocab_size)
     # Rows of several lengths may have been packed from the same tokens, which count once.
     return Counted(model, model.tokens if count == taken.of else taken.of * length)
