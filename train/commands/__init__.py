@@ -8,6 +8,7 @@ from collections.abc import Callable
 import typer
 
 from corpusmill.train.commands.checkpoint import app as checkpoint
+from corpusmill.train.commands.cross_validate import cross_validate
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.fairness import fairness
 from corpusmill.train.commands.generation import generate
@@ -21,6 +22,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (train, f"{TRAIN} --set output=runs/mine"),
     (evaluate, f"{TRAIN} --json"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
+    (cross_validate, f"{TRAIN} --folds 5 --set output=runs/folds"),
     (fairness, "runs/quickstart/train --samples 10"),
     (glitch_tokens, "runs/quickstart/train --most-seen 5"),
     (judge, "runs/small runs/large --prompts prompts.jsonl"),
