@@ -32,7 +32,7 @@ def cross_validate(
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.evaluate.resampling import shown
     from corpusmill.train.log.sinks import log_line
-    from corpusmill.train.tools.cross_validation import cross_validate as work
+    from corpusmill.train.tools.tune.cross_validation import cross_validate as work
 
     result = work(load(TrainConfig, config, set_), folds, ledger, seed, tokens, log_line)
     if json_:

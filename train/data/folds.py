@@ -8,10 +8,8 @@ not influence others, since attention stays within documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,39 +17,51 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.data import FetchConfig, FoldConfig
+from corpusmill.schemas.data import FoldConfig
+from corpusmill.schemas.shards import Block, BlockDocuments, Shard
 from corpusmill.schemas.tables import ID
-from corpusmill.train.data.fetch import Blocks
-
-if TYPE_CHECKING:
-    from corpusmill.train.data.shards import Shards, Source
 
 MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
-def with_fold(shards: Shards, fold: FoldConfig, fetch: FetchConfig) -> Shards:
-    """The shard set with what is held out of its train splits (`Source.held`). Raises `UserError` for a ledger that is not there or
-    is of another run."""
-    ids = {name: list(document_ids(source, fetch)) for name, source in shards.train.items()}
+class Listed(Protocol):
+    """A train split: its folder, and its blocks with their tars (`corpusmill.train.data.shards.Source`)."""
+
+    @property
+    def folder(self) -> Folder: ...
+    @property
+    def blocks(self) -> list[tuple[Shard, Block]]: ...
+
+
+def held_out(
+    sources: Mapping[str, Listed], shards: str, fold: FoldConfig
+) -> dict[str, tuple[npt.NDArray[np.bool_], ...]]:
+    """Of each source's blocks, which of their documents are held out; `shards`: URL of the set. Raises `UserError` for a ledger that is
+    not there or is of another run."""
+    ids = {name: list(document_ids(source)) for name, source in sources.items()}
     probe = [block[0] for blocks in ids.values() for block in blocks if len(block)]
-    documents, clusters = clustered(Folder(fold.ledger_of(shards.folder.url)), probe)
-    train = {}
-    for name, source in shards.train.items():
-        held = tuple(
-            folds(groups(block, documents, clusters), fold.seed, fold.of) == fold.index for block in ids[name]
+    documents, clusters = clustered(Folder(fold.ledger_of(shards)), probe)
+    return {
+        name: tuple(
+            folds(groups(block, documents, clusters), fold.seed, fold.of) == fold.index for block in blocks
         )
-        train[name] = replace(source, held=held)
-    return replace(shards, train=train)
+        for name, blocks in ids.items()
+    }
 
 
-def document_ids(source: Source, fetch: FetchConfig) -> Iterator[pa.Array]:
-    """The ids of the documents of each block, in their order."""
-    with closing(Blocks([source], fetch)) as blocks:
-        for number in range(len(source.blocks)):
-            member = blocks.documents((0, number))
-            yield pa.array([bytes.fromhex(one) for one in member.doc_ids], ID)
+def document_ids(source: Listed) -> Iterator[pa.Array]:
+    """The ids of the documents of each block, in their order. Raises `WorkError` for a list that is not as published."""
+    places = [(shard.url, block.json_offset, block.json_size) for shard, block in source.blocks]
+    for (_, block), data in zip(source.blocks, source.folder.read_ranges(places), strict=True):
+        if checksum(data) != block.json_xxh3:
+            raise WorkError(
+                f"{source.folder}: block {block.key}: its list of documents is damaged (checksum differs)"
+            )
+        member = BlockDocuments.from_json(data, block.key)
+        yield pa.array([bytes.fromhex(one) for one in member.doc_ids], ID)
 
 
 def clustered(ledger: Folder, probe: list[pa.Scalar]) -> tuple[pa.Array, pa.Array]:

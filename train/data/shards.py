@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -13,9 +13,10 @@ import numpy.typing as npt
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.data import DataConfig
+from corpusmill.schemas.data import DataConfig, FoldConfig
 from corpusmill.schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
 from corpusmill.schemas.training import RunData, TrainConfig
+from corpusmill.train.data.folds import held_out
 from corpusmill.train.run_folder import read_run_data, run_data
 
 Split = Literal["train", "validation"]
@@ -105,9 +106,13 @@ def open_data(data: DataConfig, shards: Shards) -> Shards:
     """An opened shard set as a run reads it: with what its fold holds out."""
     if data.fold is None:
         return shards
-    from corpusmill.train.data.folds import with_fold
+    return with_fold(shards, data.fold)
 
-    return with_fold(shards, data.fold, data.fetch)
+
+def with_fold(shards: Shards, fold: FoldConfig) -> Shards:
+    """The shard set with what is held out of its train splits. Raises what `held_out` raises."""
+    found = held_out(shards.train, shards.folder.url, fold)
+    return replace(shards, train={name: replace(one, held=found[name]) for name, one in shards.train.items()})
 
 
 def run_vocabulary(config: TrainConfig, run: Folder) -> RunData:

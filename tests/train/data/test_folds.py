@@ -13,13 +13,13 @@ import pytest
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.data import FetchConfig, FoldConfig
+from corpusmill.schemas.data import FoldConfig
 from corpusmill.schemas.tables import ID, LEDGER
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.data.folds import document_ids, folds, with_fold
+from corpusmill.train.data.folds import document_ids, folds
 from corpusmill.train.data.pack import IGNORED
-from corpusmill.train.data.shards import Shards, open_shards
+from corpusmill.train.data.shards import Shards, open_shards, with_fold
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.evaluate.baselines import all_blocks
 from corpusmill.train.trainer import train
@@ -32,7 +32,7 @@ Make = Callable[..., dict[str, Any]]
 def kept_documents(shards: Shards) -> dict[str, list[bytes]]:
     """The ids of the train documents of each source, in their order."""
     return {
-        name: [one for block in document_ids(source, FetchConfig()) for one in block.to_pylist()]
+        name: [one for block in document_ids(source) for one in block.to_pylist()]
         for name, source in shards.train.items()
     }
 
@@ -64,11 +64,11 @@ def ledger(shards: Folder, tmp_path: Path) -> tuple[str, dict[bytes, bytes]]:
 
 
 def held_documents(shards: Folder, fold: FoldConfig) -> set[bytes]:
-    found = with_fold(open_shards(shards.url), fold, FetchConfig())
+    found = with_fold(open_shards(shards.url), fold)
     held = set()
     for source in found.train.values():
         assert source.held is not None
-        for ids, chosen in zip(document_ids(source, FetchConfig()), source.held, strict=True):
+        for ids, chosen in zip(document_ids(source), source.held, strict=True):
             held |= {one for one, out in zip(ids.to_pylist(), chosen.tolist(), strict=True) if out}
     assert all(source.held is None for source in found.validation.values())
     return held
@@ -108,7 +108,7 @@ def test_held_out_documents_have_no_label(
     plain = StreamingTokens(shards.url, **settings)
     folded = StreamingTokens(shards.url, **settings, fold={"of": 3, "index": 1, "ledger": where})
     assert folded.plan.sha256 == plain.plan.sha256
-    opened = with_fold(open_shards(shards.url), FoldConfig(of=3, index=1, ledger=where), FetchConfig())
+    opened = with_fold(open_shards(shards.url), FoldConfig(of=3, index=1, ledger=where))
     out = total = 0
     for _ in range(30):
         whole, part = next(iter(plain)), next(iter(folded))
@@ -138,7 +138,7 @@ def test_what_a_held_out_document_holds_changes_no_weight(
     where, _ = ledger
     fold = FoldConfig(of=3, index=0, ledger=where)
     held = held_documents(shards, fold)
-    of_shards = with_fold(open_shards(shards.url), fold, FetchConfig())
+    of_shards = with_fold(open_shards(shards.url), fold)
     # Blocks in the order in which they are written again: of each source, train before validation.
     chosen = {name: iter(source.held or ()) for name, source in of_shards.train.items()}
     made, names, calls = conftest.document_tokens, list(conftest.SOURCES), {"n": 0}
@@ -183,10 +183,10 @@ def test_what_a_held_out_document_holds_changes_no_weight(
 def test_mistakes_are_named(shards: Folder, ledger: tuple[str, dict[bytes, bytes]], tmp_path: Path) -> None:
     opened = open_shards(shards.url)
     with pytest.raises(UserError, match=r"data.fold.ledger: .*/nowhere: no \*.parquet there"):
-        with_fold(opened, FoldConfig(of=2, index=0, ledger=str(tmp_path / "nowhere")), FetchConfig())
+        with_fold(opened, FoldConfig(of=2, index=0, ledger=str(tmp_path / "nowhere")))
     Path(ledger[0], "a.parquet").unlink()
     with pytest.raises(UserError, match="of the shards was not kept in it; it is the ledger of another run"):
-        with_fold(opened, FoldConfig(of=2, index=0, ledger=ledger[0]), FetchConfig())
+        with_fold(opened, FoldConfig(of=2, index=0, ledger=ledger[0]))
     for data, message in (
         ({"fold": {"of": 2, "index": 2}}, "index 2: must be below 2"),
         ({"fold": {"of": 2, "index": 0}, "cross_documents": True}, "set cross_documents to false"),

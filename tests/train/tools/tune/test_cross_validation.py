@@ -22,7 +22,7 @@ from corpusmill.train.data.shards import open_run_data, open_shards
 from corpusmill.train.evaluate.baselines import all_blocks
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.run_folder import open_run
-from corpusmill.train.tools.cross_validation import over_folds
+from corpusmill.train.tools.tune.cross_validation import over_folds
 from tests.train.conftest import EOS, VOCAB
 from tests.train.data.test_folds import write_ledger
 from tests.train.test_commands import command
