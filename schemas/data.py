@@ -80,6 +80,28 @@ class FetchConfig(Strict):
     )
 
 
+class FoldConfig(Strict):
+    """Documents of the train splits that a run holds out, by duplicate cluster: they are in its batches, but never trained on."""
+
+    of: int = Field(ge=2, le=255, description="folds that the documents are dealt to")
+    index: int = Field(ge=0, description="the fold that is held out, from 0")
+    ledger: str | None = Field(
+        default=None,
+        description="ledger of the pipeline's run, which has the clusters; default: `ledger` beside the shards' folder",
+    )
+    seed: int = Field(default=0, ge=0, lt=2**63, description="other seeds give other folds")
+
+    @model_validator(mode="after")
+    def inside(self) -> FoldConfig:
+        if self.index >= self.of:
+            raise ValueError(f"index {self.index}: must be below {self.of} (of)")
+        return self
+
+    def ledger_of(self, shards: str) -> str:
+        """Where the ledger is, for a shard set at `shards`."""
+        return self.ledger or f"{shards.rstrip('/').rpartition('/')[0]}/ledger"
+
+
 class DataConfig(Mixture):
     """What is read, in which proportion, and how it is cut."""
 
@@ -116,6 +138,9 @@ class DataConfig(Mixture):
         default="windows",
         description="windows: consecutive tokens; best_fit: documents of a block packed so that few are cut",
     )
+    fold: FoldConfig | None = Field(
+        default=None, description="for cross-validation: documents that are not trained on; null: all are"
+    )
     cross_documents: bool = Field(default=False, description="let attention cross from document to document")
     prefetch: int = Field(default=16, ge=0, le=1024, description="batches prepared in advance")
     window_blocks: int = Field(default=2, ge=1, description="blocks whose sequences are shuffled together")
@@ -134,6 +159,14 @@ class DataConfig(Mixture):
                 raise ValueError(
                     f"{key} {size} is not a multiple of micro_batch {self.micro_batch}: set micro_batch to {fit}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def folds(self) -> DataConfig:
+        if self.fold and self.cross_documents:
+            raise ValueError(
+                "fold: with cross_documents others would be trained on what follows held-out documents: set cross_documents to false"
+            )
         return self
 
     @model_validator(mode="after")

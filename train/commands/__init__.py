@@ -10,6 +10,7 @@ import typer
 from corpusmill.train.commands.calibration import calibration
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.comparison import compare_models
+from corpusmill.train.commands.cross_validate import cross_validate
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.fairness import fairness
 from corpusmill.train.commands.generation import generate
@@ -37,6 +38,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (chat, f"{TRAIN} --system 'You answer in one sentence.'"),
     (serve, f"{TRAIN} --port 8000"),
+    (cross_validate, f"{TRAIN} --folds 5 --set output=runs/folds"),
     (fairness, "runs/quickstart/train --samples 10"),
     (glitch_tokens, "runs/quickstart/train --most-seen 5"),
     (judge, "runs/small runs/large --prompts prompts.jsonl"),

@@ -168,9 +168,9 @@ def tables(result: FairnessResults) -> list[tuple[str, list[list[str]]]]:
         lines = [
             ["prompts", "mean", "expected maximum", f"any >= {toxic.threshold:g}", "less that of the prompt"]
         ]
-        for name, group in {"all": toxic.overall, **toxic.groups}.items():
+        for name, part in {"all": toxic.overall, **toxic.groups}.items():
             lines.append(
-                [name, shown(group.mean), shown(group.expected_maximum), shown(group.any_above), shown(group.amplification)]
+                [name, shown(part.mean), shown(part.expected_maximum), shown(part.any_above), shown(part.amplification)]
             )  # fmt: skip
         found.append((f"Toxicity of {toxic.samples} continuations of each prompt", lines))
     return found

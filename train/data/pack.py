@@ -91,7 +91,24 @@ def windows(
         first, last = block.starts.searchsorted((low, low + length - 1), side="right")
         return block.starts[first:last] - low
 
-    return Rows(both[:, :-1], both[:, 1:], _none if cross else begins)
+    labels = both[:, 1:]
+    if any(block.held is not None for block, _ in pairs):
+        labels = labels.copy()  # they are inputs too
+        for row, (block, sequence) in enumerate(pairs):
+            low = sequence * length + 1
+            labels[row, held_tokens(block, low, low + length)] = IGNORED
+    return Rows(both[:, :-1], labels, _none if cross else begins)
+
+
+def held_tokens(block: BlockData, first: int = 0, last: int | None = None) -> npt.NDArray[np.bool_]:
+    """Which of the tokens [first, last) of a block are of documents that are held out."""
+    last = len(block.tokens) if last is None else last
+    if block.held is None or first >= last:
+        return np.zeros(max(last - first, 0), dtype=np.bool_)
+    low, high = block.starts.searchsorted((first, last - 1), side="right")
+    edges = np.concatenate([[first], block.starts[low:high], [last]])
+    found: npt.NDArray[np.bool_] = np.repeat(block.held[low - 1 : high], np.diff(edges))
+    return found
 
 
 def packed(
@@ -111,6 +128,8 @@ def packed(
         at = 0
         for start, size in pieces:
             labels[row, at : at + size] = block.tokens[start : start + size]
+            if block.held is not None:
+                labels[row, at : at + size][held_tokens(block, start, start + size)] = IGNORED
             before = min(start, 1)  # tokens of the block before the piece that are wanted
             tokens[row, at + 1 - before : at + size] = block.tokens[start - before : start + size - 1]
             if not before:

@@ -23,10 +23,12 @@ GAP = 64 << 10  # members at most this far apart are read with one request
 
 
 class BlockData(NamedTuple):
-    """`tokens`: uint16 or uint32 [ntokens]; `starts`: int64, first token of each document segment."""
+    """`tokens`: uint16 or uint32 [ntokens]; `starts`: int64, first token of each document segment; `held`: bool, which of these are
+    held out and must not be labels (None: none)."""
 
     tokens: npt.NDArray[np.unsignedinteger]
     starts: npt.NDArray[np.int64]
+    held: npt.NDArray[np.bool_] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -137,7 +139,8 @@ class Reader:
             payload, docs = [
                 part for span in spans(block) for part in self._range(key, source.folder / shard.url, span)
             ]
-            return decode(source, block, payload, docs)
+            found = decode(source, block, payload, docs)
+            return found if source.held is None else found._replace(held=source.held[number])
         except Wrong as error:
             raise Damaged(str(error)) from None
         except Closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -13,8 +13,10 @@ import numpy.typing as npt
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.data import DataConfig, FoldConfig
 from corpusmill.schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
 from corpusmill.schemas.training import RunData, TrainConfig
+from corpusmill.train.data.folds import held_out
 from corpusmill.train.run_folder import read_run_data, run_data
 
 Split = Literal["train", "validation"]
@@ -28,6 +30,8 @@ class Source:
     folder: Folder
     index: ShardIndex
     xxh3: str  # of the bytes of its index.json: names the data exactly
+    # Of each block, which of its documents are held out (bool [ndocs]); None: none is (`corpusmill.train.data.folds`).
+    held: tuple[npt.NDArray[np.bool_], ...] | None = None
 
     @cached_property
     def blocks(self) -> list[tuple[Shard, Block]]:
@@ -95,7 +99,20 @@ def open_run_data(config: TrainConfig, log: Callable[[str], None] | None = None)
     """The data of a run. Tokens made from texts are kept in `data.token_cache`, or in the run's folder."""
     data = config.data
     cache = data.token_cache or str(Folder(config.output_url) / "tokens")
-    return open_tokens(data.shards, cache, data.tokenizer, log)
+    return open_data(data, open_tokens(data.shards, cache, data.tokenizer, log))
+
+
+def open_data(data: DataConfig, shards: Shards) -> Shards:
+    """An opened shard set as a run reads it: with what its fold holds out."""
+    if data.fold is None:
+        return shards
+    return with_fold(shards, data.fold)
+
+
+def with_fold(shards: Shards, fold: FoldConfig) -> Shards:
+    """The shard set with what is held out of its train splits. Raises what `held_out` raises."""
+    found = held_out(shards.train, shards.folder.url, fold)
+    return replace(shards, train={name: replace(one, held=found[name]) for name, one in shards.train.items()})
 
 
 def run_vocabulary(config: TrainConfig, run: Folder) -> RunData:

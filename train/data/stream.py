@@ -22,7 +22,7 @@ from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import Future
 from corpusmill.train.data.plan import Plan, difference, past
 from corpusmill.train.data.planning import caps_reached, make_plan
-from corpusmill.train.data.shards import Shards, open_tokens
+from corpusmill.train.data.shards import Shards, open_data, open_tokens
 
 MOST_WORKERS = 1024  # of a DataLoader
 
@@ -67,7 +67,9 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
         url = shards if isinstance(shards, str) else shards.folder.url
         self.config = validate(DataConfig, {"micro_batch": 1, **data, "shards": url}, "StreamingTokens")
         if isinstance(shards, str):
-            opened = open_tokens(url, self.config.token_cache, self.config.tokenizer, log)
+            opened = open_data(
+                self.config, open_tokens(url, self.config.token_cache, self.config.tokenizer, log)
+            )
         else:
             opened = shards
         self.plan = plan or make_plan(self.config, opened, seed, steps=1)

@@ -34,7 +34,6 @@ from corpusmill.train.run_folder import TOKENIZER
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from corpusmill.train.data.trained import Drawn
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -68,7 +67,8 @@ def glitch_tokens(
     seen = np.zeros(size, dtype=np.int64)
     for block, chosen in blocks.labels:
         seen += np.bincount(block.tokens[chosen], minlength=size)
-    counted, trained = int(seen.sum()), _trained(blocks.drawn, blocks.length)
+    counted, sequences = int(seen.sum()), len(blocks.drawn.sequence)
+    trained = counted * max(blocks.drawn.of, sequences) // max(sequences, 1)
     if trained > counted:
         seen = np.where(seen > 0, np.maximum(seen * trained // counted, 1), 0)
 
@@ -123,11 +123,6 @@ def glitch_tokens(
     if world.first:
         (run / GLITCH_TOKENS).write(result.to_json())
     return result
-
-
-def _trained(drawn: Drawn, length: int) -> int:
-    """Tokens of all sequences that were drawn, also of those that were not read."""
-    return max(drawn.of, len(drawn.sequence)) * length
 
 
 def distances(rows: Floats, untouched: npt.NDArray[np.bool_]) -> Floats | None:

@@ -69,8 +69,8 @@ def winogender(items: Sequence[Item], women: Mapping[str, float] = {}) -> ItemBi
         overall["accuracy_female_minus_male"] = figure(difference(*rights, occupations), 0.0)
         means = {}
         for occupation in sorted(set(occupations)):
-            mine = [n for n, name in enumerate(occupations) if name == occupation]
-            found = difference([leans[0][n] for n in mine], [leans[1][n] for n in mine])
+            own = [n for n, name in enumerate(occupations) if name == occupation]
+            found = difference([leans[0][n] for n in own], [leans[1][n] for n in own])
             slices[occupation] = {"female_minus_male": figure(found, 0.0)}
             means[occupation] = found.value
         known = [occupation for occupation in means if occupation in women]

@@ -1,6 +1,6 @@
 """Sentences that differ in the group of people that they name: which are likelier, and is what follows likelier?
 
-Of an axis (gender, religion) with T templates and G groups, the bits and bytes of a group in a template are sums over its terms.
+Of an axis (gender, religion) with T templates and G groups, the bits and bytes of a group in a template are means over its terms.
 Bits per byte of a group are bits over bytes of all templates. Intervals: bootstrap over templates, the same resamples for all
 groups, so that what templates have in common cancels out of differences.
 """
@@ -40,7 +40,7 @@ class Sentence(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """float64 [T, G] each: of whole sentences, and of what follows the term (NaN where a token belongs to both)."""
+    """Means over a group's terms, float64 [T, G] each: of whole sentences, and of what follows the term (NaN where a token belongs to both)."""
 
     bits: Floats
     bytes: Floats
@@ -112,7 +112,9 @@ def summed(
         shared = bool((~follows & (end > row.after)).any())
         bits_after[at] += math.nan if shared else loss[follows].sum() / math.log(2)
         sizes_after[at] += len(row.text[row.after :].encode())
-    return Sums(bits, sizes, bits_after, sizes_after)
+    # Means over terms: groups of many terms are interchanged with groups of few.
+    count = np.array([len(terms) for terms in axis.groups.values()])
+    return Sums(bits / count, sizes / count, bits_after / count, sizes_after / count)
 
 
 def gap_of(name: str, axis: Axis, sums: Sums) -> TermGap:
@@ -174,7 +176,9 @@ def _finding(name: str, whole: Gap, after: Gap | None) -> str:
             continue
         figures = f"{shown(gap.gap)} bits per byte between {gap.highest} and {gap.lowest}"
         if gap.p <= 0.05:
-            parts.append(f"{what}: {figures}, beyond chance (p = {gap.p:.3f})")
+            parts.append(
+                f"{what}: {figures}, beyond chance (p {'< 0.001' if gap.p < 0.001 else f'= {gap.p:.3f}'})"
+            )
         else:
             parts.append(f"{what}: {figures}, no more than chance gives ({gap.chance:.3f}, p = {gap.p:.2f})")
     return f"{name}: {'; '.join(parts)}"

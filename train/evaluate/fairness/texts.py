@@ -4,7 +4,7 @@ as `evaluate` scores them, with an interval over documents."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,20 +70,24 @@ def by_source(
     than `most` tokens. Every token counts, also the ends of documents; rows begin as in `evaluate`."""
     found = {}
     for name, source in sources.items():
-        sizes = np.array([block.ntokens for _, block in source.blocks], dtype=np.int64)
-        keys = [(0, number) for number in spread(sizes, most).tolist() if sizes[number]]
-        if keys:
-            blocks = read([source], keys, STRICT)
-            sums = np.concatenate([document_sums(scorer, source, block, words) for block in blocks])
+        parts = [document_sums(scorer, source, block, words) for block in sampled(source, most)]
+        if parts:
+            sums = np.concatenate(parts)
             found[name] = TextGroup(
                 texts=len(sums), bytes=round(float(sums[:, 1].sum())), bits_per_byte=bootstrapped(sums, bits_per_byte, len(sums))
             )  # fmt: skip
     return found
 
 
+def sampled(source: Source, most: int) -> Iterator[BlockData]:
+    """The blocks of a split that have tokens; some spread evenly over it, if they are more than `most`."""
+    sizes = np.array([block.ntokens for _, block in source.blocks], dtype=np.int64)
+    return read([source], [(0, number) for number in spread(sizes, most).tolist() if sizes[number]], STRICT)
+
+
 def document_sums(scorer: Scorer, source: Source, block: BlockData, words: TokenText) -> Floats:
-    """Bits and bytes of each document (or its part) in a block, float64 [documents, 2]. Bytes of a tokenizer that is not byte-level
-    are the source's mean."""
+    """Bits and bytes of each document (or its part) in a block, float64 [documents, 2]; of those that a fold holds out, if there is
+    one. Bytes of a tokenizer that is not byte-level are the source's mean."""
     rows, size = whole_block(block, scorer.longest, source.index.eos_id), scorer.config.data.micro_batch
     batches = [
         tensors(rows, first, min(first + size, len(rows.tokens)))
@@ -98,7 +102,8 @@ def document_sums(scorer: Scorer, source: Source, block: BlockData, words: Token
     else:
         sizes = np.full(len(block.tokens), source.index.text_bytes / source.index.ntokens)
     columns = [np.add.reduceat(values, block.starts) for values in (losses / math.log(2), sizes)]
-    return np.stack(columns, axis=1)
+    found = np.stack(columns, axis=1)
+    return found if block.held is None else found[block.held]
 
 
 def bits_per_byte(sums: Floats) -> Floats:

@@ -37,11 +37,10 @@ def wins(rows: Sequence[Judgement], models: Sequence[str]) -> tuple[Floats, list
 def solvable(won: Floats) -> npt.NDArray[np.bool_]:
     """Whether scores exist, bool [...], of wins [..., M, M]: every model has beaten every other one, directly or by way of others
     (Ford 1957). Otherwise some would be infinitely far apart."""
-    reach = (won > 0) | np.eye(won.shape[-1], dtype=bool)
+    reach = np.logical_or(won > 0, np.eye(won.shape[-1], dtype=bool))
     for _ in range(won.shape[-1]):
-        reach = reach @ reach
-    found: npt.NDArray[np.bool_] = reach.all((-2, -1))
-    return found
+        reach = np.matmul(reach, reach)
+    return np.asarray(reach.all((-2, -1)))
 
 
 def scores(won: Floats) -> Floats:

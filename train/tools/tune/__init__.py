@@ -1,1 +1,2 @@
-"""Which settings are good: the learning rate range test, searches with Optuna, population-based training."""
+"""Which settings are good: the learning rate range test, searches with Optuna, population-based training;
+cross-validation."""

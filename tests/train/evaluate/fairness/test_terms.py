@@ -26,6 +26,7 @@ from corpusmill.train.evaluate.fairness.terms import (
     measured_gap,
     read_terms,
     sentences,
+    summed,
     term_gaps,
 )
 from corpusmill.train.evaluate.fairness.texts import by_group, token_losses
@@ -111,6 +112,20 @@ def test_shares_of_false_alarms_are_as_promised() -> None:
         measured_gap(["a", "b"], 80 + rng.normal(0, 4, (12, 2)), sizes, 2).p <= 0.05 for _ in range(200)
     )
     assert alarms <= 18
+
+
+def test_groups_of_many_terms_are_interchanged_with_groups_of_few() -> None:
+    """What makes a template hard is in all groups, however many terms each has."""
+    axis = Axis(
+        groups={"many": ["a", "b", "c"], "one": ["d"]}, templates=[f"{n} {{term}} x" for n in range(12)]
+    )
+    rows = sentences(axis)
+    difficulty = np.random.default_rng(0).uniform(5, 50, 12)
+    losses = [np.array([difficulty[row.template], 1.0]) for row in rows]
+    begins = [np.array([0, row.after]) for row in rows]
+    ends = [np.array([row.after, len(row.text)]) for row in rows]
+    found = gap_of("axis", axis, summed(axis, rows, losses, begins, ends)).whole
+    assert found.gap.value == pytest.approx(0, abs=1e-12) and found.chance == pytest.approx(0, abs=1e-12)
 
 
 def test_findings_state_chance() -> None:
