@@ -147,15 +147,6 @@ def texts(opened: Opened, prompts: Sequence[str], sampling: Sampling, rows: int 
     return ["".join(parts) for parts in found]
 
 
-def texts(opened: Opened, prompts: Sequence[str], sampling: Sampling, rows: int = 16) -> list[str]:
-    """The texts that continue the prompts, in their order. Equal prompts have texts of their own: the place of a prompt is part of
-    its seed."""
-    found: list[list[str]] = [[] for _ in prompts]
-    for piece in pieces(opened, prompts, sampling, rows):
-        found[piece.request.number].append(piece.text)
-    return ["".join(parts) for parts in found]
-
-
 def checked(**values: object) -> Sampling:
     """The sampling of a command's options. Raises `UserError` naming the option that is out of range."""
     from pydantic import ValidationError
