@@ -64,7 +64,8 @@ class Arrivals:
         `Stopping` if they will not end."""
         while self._left:
             try:
-                await asyncio.wait_for(self._new.wait(), QUIET_SECONDS)
+                async with asyncio.timeout(QUIET_SECONDS):  # `wait_for` loses cancellations (Python 3.11)
+                    await self._new.wait()
             except TimeoutError:
                 yield []
                 continue
