@@ -29,9 +29,9 @@ def main() -> None:
     config = ModelConfig.model_validate({"dim": 64, "layers": 2, "heads": 4, "kv_heads": 2})
     opened = Opened(Runner(Decoder(config, len(letters), 0), len(letters), 0, CONTEXT), tokenizer, 0)
     with listen("127.0.0.1", 0) as listener:
-        print(place(listener), flush=True)
         hosts = allowed_hosts("127.0.0.1", listener)
-        serve(Served(opened, Chat(opened), Worker(opened, ROWS, QUEUE), "soak", hosts=hosts), listener)
+        served = Served(opened, Chat(opened), Worker(opened, ROWS, QUEUE), "soak", hosts=hosts)
+        serve(served, listener, lambda: print(place(listener), flush=True))
 
 
 if __name__ == "__main__":

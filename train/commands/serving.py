@@ -85,8 +85,7 @@ def serve(
             hosts=allowed_hosts(host, listener), constraints=constraints,
         )  # fmt: skip
         log_line(f"serving {served.name} at step {opened.step:,}, {batch} texts at a time; Ctrl-C ends it")
-        print(place(listener), flush=True)
-        work(served, listener)
+        work(served, listener, lambda: print(place(listener), flush=True))
 
 
 def chat(

@@ -7,6 +7,7 @@ that share a key-value head are read as positions of it. Values are those of `co
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -146,9 +147,14 @@ class Fused:
 
 def _norm_weight(module: nn.Module) -> Tensor:
     """Times the root of its size: `_normed` divides by the root of the sum, not of the mean."""
+<<<<<<< HEAD
     weight = _weight(module)
     scaled: Tensor = weight.float() * len(weight) ** 0.5
     return scaled
+=======
+    weight = _weight(module).float()
+    return weight * math.sqrt(len(weight))
+>>>>>>> serve
 
 
 def _weight(module: nn.Module) -> Tensor:

@@ -6,13 +6,12 @@ Nothing of a request's body is logged or kept. Every refusal has OpenAI's form o
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-import traceback
-from collections import Counter
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -21,31 +20,64 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from corpusmill.common.errors import UserError
-from corpusmill.schemas.serving import ChatCompletion, Completion, Options, read_body
+from corpusmill.schemas.serving import ChatCompletion, Completion, Options
 from corpusmill.train.generate.request import Request
 from corpusmill.train.generate.serve.answers import Answer, ChatAnswer, CompletionAnswer, Tokens
 from corpusmill.train.generate.serve.page import render
-from corpusmill.train.generate.serve.stream import (
-    Arrivals,
+from corpusmill.train.generate.serve.protocol import (
     EventStream,
+    Outermost,
     Refused,
     Stopping,
-    events,
-    everything,
+    read,
     until_gone,
 )
 from corpusmill.train.generate.serve.worker import Failed, Full, Worker
-from corpusmill.train.log.sinks import log_line
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp
 
     from corpusmill.train.generate.chat import Chat
     from corpusmill.train.generate.constrain import Constraints
-    from corpusmill.train.generate.generate import Opened
+    from corpusmill.train.generate.generate import Opened, Piece
 
-BODY_BYTES = 4 * 2**20  # of a request, at most
-BODY_SECONDS = 30.0  # in which a body has to come
+QUIET_SECONDS = 10.0  # after which a stream without a token gets a comment, so that nobody takes it for dead
+
+
+class Arrivals:
+    """Pieces of the texts of one HTTP request on their way to its client. In the event loop alone.
+
+    They wait here for a client that reads slowly: never more than its texts, which the context bounds.
+    """
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._left = len(requests)
+        self._pieces: deque[Piece | None] = deque()
+        self._new = asyncio.Event()
+
+    def receive(self, piece: Piece | None) -> None:
+        self._pieces.append(piece)
+        self._new.set()
+
+    async def pieces(self) -> AsyncIterator[list[Piece]]:
+        """All that have come, again and again, until all texts have ended; an empty list now and then while nothing comes. Raises
+        `Stopping` if they will not end."""
+        while self._left:
+            try:
+                async with asyncio.timeout(QUIET_SECONDS):  # `wait_for` loses cancellations (Python 3.11)
+                    await self._new.wait()
+            except TimeoutError:
+                yield []
+                continue
+            self._new.clear()
+            found: list[Piece] = []
+            while self._pieces:
+                piece = self._pieces.popleft()
+                if piece is None or piece.end == "cancelled":
+                    raise Stopping
+                self._left -= piece.end is not None
+                found.append(piece)
+            yield found
 
 
 class Served:
@@ -88,7 +120,7 @@ class Served:
         return JSONResponse(self._model())
 
     async def completions(self, http: HttpRequest) -> Response:
-        body = await _read(http, Completion)
+        body = await read(http, Completion)
         self._check_model(body.model)
         most = 16 if body.max_tokens is None else body.max_tokens
         if not most and not body.echo:
@@ -107,7 +139,7 @@ class Served:
         return await self._answer(http, body, answer)
 
     async def chat_completions(self, http: HttpRequest) -> Response:
-        body = await _read(http, ChatCompletion)
+        body = await read(http, ChatCompletion)
         self._check_model(body.model)
         self._check_count(body.n)
         try:
@@ -225,9 +257,9 @@ class Served:
 
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
-            return EventStream(events(arrivals, answer, usage), leave)
+            return EventStream(_events(arrivals, answer, usage), leave)
         try:
-            found = await until_gone(http.receive, everything(arrivals))
+            found = await until_gone(http.receive, _all(arrivals))
         finally:
             leave()  # no harm to those that have ended
         return JSONResponse(answer.whole(found))
@@ -241,29 +273,29 @@ class Served:
         return max(1, min(60, round(mean / metrics.rows)))
 
 
-async def _read(http: HttpRequest, kind: type[Any]) -> Any:
-    """The body of a request. JSON has to be declared: a page of another site can send that only after asking, and is refused."""
-    declared = http.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if declared != "application/json":
-        raise Refused(415, "the body has to be JSON, with the header Content-Type: application/json")
-    data = bytearray()
+async def _all(arrivals: Arrivals) -> list[Piece]:
+    return [piece async for pieces in arrivals.pieces() for piece in pieces]
+
+
+async def _events(arrivals: Arrivals, answer: Answer, usage: bool) -> AsyncIterator[str]:
+    """The lines of a stream."""
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for part in http.stream():
-                data += part
-                if len(data) > BODY_BYTES:
-                    raise Refused(413, f"the body is longer than {BODY_BYTES} bytes", connection="close")
-    except TimeoutError:
-        raise Refused(408, f"the body has not come within {BODY_SECONDS:.0f} s", connection="close") from None
-    try:
-        parsed = orjson.loads(bytes(data))
-    except orjson.JSONDecodeError as error:
-        raise Refused(400, f"the body is not JSON: {error.msg}") from None
-    try:
-        return read_body(kind, parsed)
-    except UserError as error:
-        name = str(error).partition(":")[0]
-        raise Refused(400, str(error), name if name in kind.model_fields else None) from None
+        async for pieces in arrivals.pieces():
+            if not pieces:
+                yield ": waiting\n\n"
+            for piece in pieces:
+                chunk = answer.chunk(piece)
+                if chunk is not None:
+                    yield _event(chunk)
+        if usage:
+            yield _event(answer.last_chunk())
+        yield "data: [DONE]\n\n"
+    except Stopping as stopping:
+        yield _event(stopping.body())
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
 def make_app(served: Served) -> ASGIApp:
@@ -305,53 +337,4 @@ def make_app(served: Served) -> ASGIApp:
         Exception: crashed,
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Outermost(app, served, Counter(str(route.path) for route in routes))
-
-
-class Outermost:
-    """Around the application: checks the Host header, counts responses, and logs what goes wrong without a word of a request.
-
-    A page of another site whose name leads to this machine sends that name as Host (DNS rebinding).
-    """
-
-    def __init__(self, app: ASGIApp, served: Served, paths: Counter[str]) -> None:
-        self._app, self._served, self._paths = app, served, paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        status = 499  # if none is sent
-
-        async def counted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            if self._served.hosts and host_of(scope) not in self._served.hosts:
-                allowed = ", ".join(sorted(self._served.hosts))
-                await Refused(
-                    403, f"the Host header has to be one of {allowed}; start the server with --host to be reached otherwise",
-                    code="host_not_allowed",
-                ).response()(scope, receive, counted)  # fmt: skip
-            else:
-                await self._app(scope, receive, counted)
-        except Exception as error:  # its message might hold a part of a prompt
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            log_line(f"serve: {type(error).__name__} at {place.filename}:{place.lineno}")
-        finally:
-            path = scope["path"] if scope["path"] in self._paths else "other"
-            with self._served.worker.metrics.lock:
-                self._served.worker.metrics.responses[path, status] += 1
-
-
-def host_of(scope: Scope) -> str:
-    """The name in a request's Host header, without the port; empty if there is none."""
-    found = [value for name, value in scope["headers"] if name == b"host"]
-    if len(found) != 1:
-        return ""
-    host: str = found[0].decode("latin-1").strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+    return Outermost(app, served.hosts, served.worker.metrics, frozenset(route.path for route in routes))

@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -72,9 +72,10 @@ def allowed_hosts(host: str, listener: socket.socket) -> frozenset[str]:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that ends by a signal with exit code 0, and closes connections on which nothing moves."""
+    """Uvicorn that calls `ready` once it takes connections, ends by a signal with exit code 0, and closes connections on which
+    nothing moves."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, ready: Callable[[], None] = lambda: None) -> None:
         config = uvicorn.Config(
             make_app(served), http=H11Protocol, ws="none", lifespan="off", loop="asyncio", log_config=None, access_log=False,
             server_header=False, limit_concurrency=CONNECTIONS, timeout_keep_alive=5,
@@ -83,7 +84,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         # What it logs of requests is either metrics here or a line of our own.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
-        self.served = served
+        self.served, self._ready = served, ready
         self._signals = 0
         self._still: dict[Any, tuple[object, float]] = {}
 
@@ -117,6 +118,7 @@ class Server(uvicorn.Server):
 
         self.served.worker.start(deliver)
         await super().startup(sockets=sockets)
+        self._ready()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:
@@ -158,10 +160,11 @@ class Server(uvicorn.Server):
         self._still = found
 
 
-def serve(served: Served, listener: socket.socket) -> None:
-    """Answer requests until a signal comes. Raises `WorkError` if generation fails."""
+def serve(served: Served, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
+    """Answer requests until a signal comes; `ready` is called when connections are taken. Raises `WorkError` if generation
+    fails."""
     worker = served.worker
-    server = Server(served)
+    server = Server(served, ready)
     try:
         server.run(sockets=[listener])
     finally:

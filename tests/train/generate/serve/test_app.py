@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bench.peers import NotMeasured, environment
 from corpusmill.schemas.generation import Sampling
 from corpusmill.train.generate.generate import pieces
-from corpusmill.train.generate.serve import app
+from corpusmill.train.generate.serve import protocol
 from tests.train.generate.models import EOS, opened
 from tests.train.generate.serve.running import CHATML, ENDLESS, Running, running, until
 
@@ -167,7 +167,7 @@ REFUSALS: list[tuple[str, Any, int, str]] = [
     ("/v1/completions", b"{", 400, "not JSON"),
     ("/v1/completions", b'{"prompt": "\\ud800"}', 400, "not JSON"),
     ("/v1/completions", [], 400, "must be a JSON object"),
-    ("/v1/completions", b" " * (app.BODY_BYTES + 1), 413, "longer than"),
+    ("/v1/completions", b" " * (protocol.BODY_BYTES + 1), 413, "longer than"),
     ("/v1/chat/completions", {"messages": []}, 400, "at least one message"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "tools": [{}]}, 400, "tools: calls of tools"),
     ("/v1/chat/completions", {"messages": [{"role": "tool", "content": "x"}]}, 400, "has not the role"),

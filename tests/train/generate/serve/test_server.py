@@ -22,7 +22,7 @@ from corpusmill.common.config import load
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.generate.chat import Chat
-from corpusmill.train.generate.serve import app, server
+from corpusmill.train.generate.serve import protocol, server
 from corpusmill.train.generate.serve.app import Served
 from corpusmill.train.generate.serve.server import allowed_hosts, is_loopback, listen
 from corpusmill.train.generate.serve.worker import Worker
@@ -119,7 +119,7 @@ def test_without_the_extra_it_names_it(run: Path) -> None:
 
 def test_broken_clients_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "STALLED_SECONDS", 1.0)
-    monkeypatch.setattr(app, "BODY_SECONDS", 1.0)
+    monkeypatch.setattr(protocol, "BODY_SECONDS", 1.0)
     with running(opened(context=20_000), rows=2, send_buffer=8192) as running_one:
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         silent = running_one.connect()
