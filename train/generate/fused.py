@@ -147,14 +147,8 @@ class Fused:
 
 def _norm_weight(module: nn.Module) -> Tensor:
     """Times the root of its size: `_normed` divides by the root of the sum, not of the mean."""
-<<<<<<< HEAD
-    weight = _weight(module)
-    scaled: Tensor = weight.float() * len(weight) ** 0.5
-    return scaled
-=======
     weight = _weight(module).float()
     return weight * math.sqrt(len(weight))
->>>>>>> serve
 
 
 def _weight(module: nn.Module) -> Tensor:
