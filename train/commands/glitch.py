@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from corpusmill.common.yaml import printable
 from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _lines(rows: Sequence[GlitchToken]) -> list[list[str]]:
     for row in rows[:ROWS]:
         lines.append(
             [
-                str(row.token), repr(row.text)[1:-1] + ("" if row.reachable else " (unreachable)"), f"{row.train:,}",
+                str(row.token), printable(row.text) + ("" if row.reachable else " (unreachable)"), f"{row.train:,}",
                 f"{row.seen:,}", f"{row.input_norm:.3f}", "" if row.distance is None else f"{row.distance:.3f}",
                 f"{row.repeat:.4f}", row.documents[0].doc_id if row.documents else "",
             ]

@@ -64,6 +64,9 @@ def fairness(config: TrainConfig, run: Folder, wanted: Wanted) -> FairnessResult
     )
     prompts = toxicity.prompts_of(wanted.terms) if wanted.prompts is None else wanted.prompts
     if wanted.samples and prompts:
+        log_line(
+            f"{len(prompts) * wanted.samples:,} continuations of {len(prompts):,} prompts (--samples) ..."
+        )
         sampling = toxicity.SAMPLING.model_copy(update={"seed": wanted.seed})
         toxic = toxicity.measured(
             open_model(config, run), prompts, wanted.samples, wanted.threshold, sampling, classifier=wanted.classifier
