@@ -50,4 +50,4 @@ def test_rows_of_a_unit_count_together() -> None:
 def test_beyond_chance_is_outside_of_the_interval() -> None:
     found = estimate([0.0, 1.0] * 50)
     assert figure(found, 0.5).beyond_chance is False and figure(found, 0.7).beyond_chance is True
-    assert figure(found).beyond_chance is None and figure(estimate([1.0]), 0.5).beyond_chance is None
+    assert figure(found).beyond_chance is None and figure(estimate([0.3]), 0.5).beyond_chance is None
