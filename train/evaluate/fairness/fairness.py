@@ -9,13 +9,14 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.common.token_text import TokenText
-from corpusmill.schemas.evaluation import ITEMS, RESULTS, EvaluationResults, Item
+from corpusmill.schemas.evaluation import RESULTS
 from corpusmill.schemas.fairness import FAIRNESS, FairnessResults, ItemBias, Terms, TextGroup
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_run_data, run_vocabulary
 from corpusmill.train.evaluate.fairness import items, terms, texts, toxicity
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
+from corpusmill.train.evaluate.stored import read_items, read_results
 from corpusmill.train.generate.generate import open_model
 from corpusmill.train.log.sinks import log_line
 from corpusmill.train.parallel.mesh import join
@@ -93,25 +94,15 @@ def of_sources(config: TrainConfig, scorer: Scorer, tokenizer: bytes, most: int)
 def of_items(run: Folder, weights: str, women: Mapping[str, float] = {}) -> dict[str, ItemBias]:
     """The bias figures of the tasks that the run was evaluated on, if with these weights; otherwise a line of the log says so.
     `women`: percent by occupation, for items that do not have it."""
-    try:
-        evaluated = EvaluationResults.from_json((run / RESULTS).read(), run / RESULTS, UserError)
-    except FileNotFoundError:
+    evaluated = read_results(run)
+    if evaluated is None:
         return {}
     if evaluated.weights_hash != weights:
         log_line(f"{run / RESULTS}: is of step {evaluated.step}, not of the newest checkpoint: left out")
         return {}
     found = {}
     for name in evaluated.tasks:
-        file = run / f"{ITEMS}/{name}.jsonl"
-        try:
-            lines = file.read().split(b"\n")
-        except FileNotFoundError:
-            continue
-        rows = [
-            Item.from_json(line, f"{file}: line {number}", UserError)
-            for number, line in enumerate(lines, 1)
-            if line.strip()
-        ]
+        rows = list(read_items(run, name).values())
         bias = items.measured(rows, women)
         if bias is not None:
             found[name] = bias
