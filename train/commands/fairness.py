@@ -11,6 +11,7 @@ import typer
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
+from corpusmill.train.commands.results import write_page
 
 if TYPE_CHECKING:
     from corpusmill.schemas.fairness import FairnessResults, Figure
@@ -85,7 +86,9 @@ def fairness(
         read_terms(terms), [(row["text"], row["group"]) for row in grouped], source_tokens, given, samples, threshold, seed,
         shares_of_women(occupations) if occupations else {}, options,
     )  # fmt: skip
-    result = work(*open_run(run, set_), wanted)
+    config, folder = open_run(run, set_)
+    result = work(config, folder, wanted)
+    write_page(config, folder)
     if json_:
         print_json(result.model_dump(mode="json"))
         return

@@ -17,6 +17,7 @@ from corpusmill.schemas.evaluation import (
     Item,
     TaskResult,
 )
+from corpusmill.schemas.fairness import FAIRNESS, FairnessResults
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.calibration import of_choices
 from corpusmill.train.evaluate.report.failures import primary, weak, words
@@ -34,7 +35,8 @@ SLICE_VALUES = 40  # of one kind, in the table of a task
 def gather(config: TrainConfig, run: Folder) -> Facts:
     """Raises `UserError` if the run has not been evaluated, or its results are damaged."""
     results, splits, speed = read_results(run), read_json(run / EVALUATION), read_json(run / SPEED)
-    if results is None and not splits and not speed:
+    fairness = _fairness(run, results)
+    if results is None and not splits and not speed and not fairness:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
     found = results.tasks if results else {}
     items = {name: list(read_items(run, name).values()) for name in found}
@@ -42,13 +44,14 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
     return {
         "name": config.name,
         "step": max(
-            part["step"] for part in (splits, speed, results.model_dump() if results else {}) if part
+            part["step"] for part in (splits, speed, fairness, results.model_dump() if results else {}) if part
         ),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
         "tasks": tasks,
         "contamination": _contamination(run, results),
         "speed": speed,
+        "fairness": fairness,
         "core": core([(items[name], one.chance) for name, one in found.items()]),
         "result": dict.fromkeys(OF_TRAINING) | read_json(run / RESULT),
         "plan": {"sources": {}} | read_json(run / PLAN),
@@ -60,6 +63,17 @@ def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
     """What `corpusmill contamination` found for these weights."""
     found = read_json(run / CONTAMINATION)
     return found if results is not None and found.get("weights_hash") == results.weights_hash else {}
+
+
+def _fairness(run: Folder, results: EvaluationResults | None) -> Facts:
+    """What `corpusmill fairness` found; of other weights than the tasks' nothing."""
+    try:
+        found = FairnessResults.from_json((run / FAIRNESS).read(), run / FAIRNESS, UserError)
+    except FileNotFoundError:
+        return {}
+    if results is not None and found.weights_hash != results.weights_hash:
+        return {}
+    return found.model_dump()
 
 
 def _task(result: TaskResult, items: Sequence[Item]) -> Facts:

@@ -23,6 +23,7 @@ from corpusmill.schemas.evaluation import (
     TaskResult,
     TrainedDocument,
 )
+from corpusmill.schemas.fairness import FAIRNESS, FairnessResults, Figure, ItemBias
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.facts import core, gather, verdict
 from corpusmill.train.evaluate.report.page import CARD, PAGE, figure, interval, write
@@ -106,6 +107,14 @@ def run(tmp_path: Path) -> Folder:
     )  # fmt: skip
     beside = ContaminationResults(weights_hash="ab12", report="out", ngram=13, threshold=0.5, tasks=[found])
     (folder / CONTAMINATION).write(beside.model_dump_json().encode())
+    share = Figure(estimate=tasks[0][0].metrics["acc"], chance=0.5, beyond_chance=True)
+    bias = ItemBias(
+        kind="crows_pairs", items=1508, overall={"pct_stereotype": share}, findings=[f"a preference {HOSTILE}"], notes=["old"]
+    )  # fmt: skip
+    fair = FairnessResults(
+        name="tiny", step=40, weights_hash="ab12", tokenizer_hash="cd34", precision="fp32", tasks={"crows_pairs": bias},
+    )  # fmt: skip
+    (folder / FAIRNESS).write(fair.to_json())
     (folder / "plan.json").write(json.dumps({"sources": {"books": {"tokens": 5}}}).encode())
     return folder
 
@@ -117,7 +126,7 @@ def test_the_page_in_a_browser(run: Folder, tmp_path: Path, config: Any, browser
     page = (run / PAGE).read().decode()
     assert "<script" not in page and "<img" not in page and "<b>art" not in page and "U+202E" in page
     assert "1.082" in page and "1.443" in page  # 3 and 4 nats a token of 4 bytes, in bits
-    assert "f00d" * 8 in page and "87.5" in page
+    assert "f00d" * 8 in page and "87.5" in page and "pct_<wbr>stereotype" in page and "beyond chance" in page
     before = page
     write(settings, run)
     assert (run / PAGE).read().decode() == before
