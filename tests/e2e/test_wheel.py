@@ -8,11 +8,14 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import sysconfig
+import urllib.request
 import venv
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -55,20 +58,34 @@ class Installed:
 
     def run(self, *command: str | Path, folder: str = ".") -> subprocess.CompletedProcess[str]:
         """A command of the environment in a folder of the user; it must succeed."""
-        if command[0] == "torchrun":  # whose script is in the borrowed environment
-            command = ("python", "-m", "torch.distributed.run", *command[1:])
-        env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        env |= {
-            "PATH": f"{self.python.parent}{os.pathsep}{env['PATH']}",
-            "COLUMNS": "80",
-            "OMP_NUM_THREADS": "1",
-        }
         done = subprocess.run(
-            [str(part) for part in command], cwd=self.folder / folder, env=env, capture_output=True, text=True,
+            self._words(command), cwd=self.folder / folder, env=self._environment(), capture_output=True, text=True,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def serves(self, *command: str | Path, folder: str) -> None:
+        """A server that answers, and ends by Ctrl-C."""
+        with subprocess.Popen(
+            self._words(command), cwd=self.folder / folder, env=self._environment(), stdout=subprocess.PIPE, text=True
+        ) as server:  # fmt: skip
+            assert server.stdout
+            url = server.stdout.readline().strip()
+            with urllib.request.urlopen(f"{url}/health") as answer:
+                assert json.loads(answer.read()) == {"status": "ok"}
+            server.send_signal(signal.SIGINT)
+            assert server.wait(120) == 0
+
+    def _words(self, command: Sequence[str | Path]) -> list[str]:
+        if command[0] == "torchrun":  # whose script is in the borrowed environment
+            command = ("python", "-m", "torch.distributed.run", *command[1:])
+        return [str(part) for part in command]
+
+    def _environment(self) -> dict[str, str]:
+        env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        path = f"{self.python.parent}{os.pathsep}{env['PATH']}"
+        return env | {"PATH": path, "COLUMNS": "80", "OMP_NUM_THREADS": "1"}
 
 
 def _wheel(folder: Path) -> Path:
@@ -139,7 +156,11 @@ def test_every_command_of_the_readme_runs(installed: Installed) -> None:
             files = [
                 sorted(map(str, (installed.folder / folder).glob(w))) if "*" in w else [w] for w in words
             ]
-            installed.run(*itertools.chain(*files), folder=folder)
+            words = [*itertools.chain(*files)]
+            if words[1:2] == ["serve"]:
+                installed.serves(*words, "--port", "0", folder=folder)
+            else:
+                installed.run(*words, folder=folder)
     work = installed.folder / folder
     assert (work / "runs/starter/report.html").exists() and (work / "model/config.json").exists()
     counts = [
@@ -173,3 +194,14 @@ def users_own_files(folder: Path) -> None:
     (folder / "mail").mkdir()
     (folder / "mail/one.txt").write_text("Write to jane.doe@example.org, please.\n")
     (folder / "ids.txt").write_text("1791_george_washington_n-1\n")
+    pairs = [
+        {
+            "sentence_good": "The ships are old.",
+            "sentence_bad": "The ships is old.",
+            "UID": "agreement",
+            "field": "syntax",
+            "pairID": number,
+        }
+        for number in range(4)
+    ]
+    (folder / "blimp.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
