@@ -37,8 +37,16 @@ settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests first: one that began last would run alone."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Slow tests and those that install a peer first: one that began last would run alone."""
+
+    def late(item: pytest.Item) -> bool:
+        module = getattr(item, "module", None)
+        peers = any(
+            getattr(value, "__module__", "") == "bench.peers" for value in vars(module or object).values()
+        )
+        return item.get_closest_marker("slow") is None and not peers
+
+    items.sort(key=late)
 
 
 def pytest_collection_finish() -> None:
