@@ -136,12 +136,13 @@ def test_training_goes_on_after_its_time_limit(
     assert len(saved) == 1 and 20 <= saved[0] < 400, log.read_text()
     # Slurm lets a job that is queued again wait for two minutes.
     wait_until(lambda: _begin(queue, job), log)
-    wait_until(lambda: job in queue.jobs("COMPLETED,FAILED,CANCELLED"), log)
+    # While its first start is cleared away, the job is listed in that one's states, too.
+    wait_until(lambda: job in queue.jobs("COMPLETED"), log)
     lines = log.read_text()
-    assert job in queue.jobs("COMPLETED") and f"continuing after step {saved[0]}" in lines, lines
+    assert f"continuing after step {saved[0]}" in lines, lines
     assert "2 process(es)" in lines and [row["step"] for row in read_metrics(run)] == list(range(1, 401))
 
 
 def _begin(queue: Slurm, job: str) -> bool:
     queue.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
-    return job in queue.jobs("RUNNING,COMPLETING,COMPLETED,FAILED")
+    return job in queue.jobs("RUNNING,COMPLETED")
