@@ -241,7 +241,7 @@ def test_losses_of_documents_are_the_losses_of_the_split(
         assert table.schema == DOCUMENT_LOSSES and pa.compute.sum(table["tokens"]).as_py() == tokens
         assert np.sum(table["nats"].to_numpy()) == pytest.approx(loss)
         assert np.sum(table["bytes"].to_numpy()) == pytest.approx(source.index.text_bytes)
-        # The fixture numbers the documents of each block anew: so many has the split.
+        # The fixture numbers the documents of each block from 0: so many has the split.
         assert (
             len(table)
             == sum(block.ndocs for _, block in source.blocks)

@@ -1,4 +1,4 @@
-"""A server in a thread, and clients: plain HTTP with the standard library, which does what it is told and nothing more."""
+"""A server in a thread, and clients: plain HTTP with the standard library, which sends what it is given and nothing more."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_each_fold_is_scored_by_a_run_without_it(
             if not out:
                 continue
             size += 3 * (end - start)  # bytes of a token of these shards
-            # Rows of 24 begin anew, as in training.
+            # Rows of 24 begin without context, as in training.
             edges = sorted({start, end, *(at for at in range(0, len(block.tokens), 24) if start < at < end)})
             for first, last in pairwise(edges):
                 row = [
