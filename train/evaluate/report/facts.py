@@ -44,7 +44,9 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
     return {
         "name": config.name,
         "step": max(
-            part["step"] for part in (splits, speed, fairness, results.model_dump() if results else {}) if part
+            part["step"]
+            for part in (splits, speed, fairness, results.model_dump() if results else {})
+            if part
         ),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
