@@ -136,7 +136,7 @@ def test_training_goes_on_after_its_time_limit(
     assert len(saved) == 1 and 20 <= saved[0] < 400, log.read_text()
     # Slurm lets a job that is queued again wait for two minutes.
     wait_until(lambda: _begin(queue, job), log)
-    # While its first start is cleared away, the job is listed in that one's states, too.
+    # Not the first end that squeue lists: before the second start had run, it was seen to list another one.
     wait_until(lambda: job in queue.jobs("COMPLETED"), log)
     lines = log.read_text()
     assert f"continuing after step {saved[0]}" in lines, lines

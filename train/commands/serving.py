@@ -63,7 +63,7 @@ def serve(
     with listen(host, port) as listener:  # before a model is loaded in vain
         if not is_loopback(listener):
             log_line(
-                f"warning: --host {host}: whoever reaches this port may use the model, without a password"
+                f"warning: --host {host}: every machine that can reach this port can use the model; there is no password"
             )
         opened = open_model(config, folder, context)
         if draft:

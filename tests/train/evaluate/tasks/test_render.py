@@ -29,7 +29,7 @@ GOOD: dict[str, dict[str, Any]] = {
             {"ans0": ["a", "old"], "ans1": ["b", "nonOld"], "ans2": ["u", "unknown"]}, "additional_metadata": {"stereotyped_groups": ["old"]}},
     "hellaswag": {"activity_label": "X", "ctx": "He", "endings": ["a", "b"], "label": "0"},
     "winobias": {"text": "1 [The baker] paid the nurse since [she] asked."},
-    "winogender": {"sentid": "baker.guest.0.male.txt", "sentence": "The baker told the guest that he left."},
+    "winogender": {"sentid": "baker.guest.0.male.txt", "sentence": "The baker informed the guest that he left."},
     "winogrande": {"sentence": "A _ b", "option1": "x", "option2": "y", "answer": "1"},
     "arc_easy": {"id": "1", "question": "Q", "choices": {"text": ["a", "b"], "label": ["A", "B"]}, "answerKey": "B"},
     "mmlu": {"question": "Q", "subject": "", "choices": ["a", "b", "c", "d"], "answer": 0},
