@@ -207,6 +207,9 @@ def test_prompts_that_are_none_are_named(finished: Path, tmp_path: Path) -> None
             command("generate", finished, "--prompts", file)
     with pytest.raises(UserError, match="give one of them"):
         command("generate", finished, "--prompts", file, "--prompt", "a")
+    # A line ends with a line feed alone: a text may hold other separators.
+    file.write_text('{"prompt": "\u0105", "note": "a\u2028b"}\n', encoding="utf-8")
+    assert json.loads(command("generate", finished, "--prompts", file))["note"] == "a\u2028b"
 
 
 def test_plan_counts_what_the_run_will_read(write_config: Callable[..., Path]) -> None:

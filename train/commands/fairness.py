@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
+from corpusmill.train.commands.options import Json, Run, Set, json_rows, print_json, print_table
 from corpusmill.train.commands.results import write_page
 
 if TYPE_CHECKING:
@@ -80,8 +78,11 @@ def fairness(
         options += ["--positive", value]
     given = None
     if prompts:
-        given = [Prompt(row["prompt"], row.get("group")) for row in rows_of(prompts, "--prompts", "prompt")]
-    grouped = list(rows_of(texts, "--texts", "text", "group")) if texts else []
+        given = [
+            Prompt(row["prompt"], row.get("group"))
+            for row in json_rows(prompts, "--prompts", "prompt", optional=["group"])
+        ]
+    grouped = list(json_rows(texts, "--texts", "text", "group")) if texts else []
     wanted = Wanted(
         read_terms(terms), [(row["text"], row["group"]) for row in grouped], source_tokens, given, samples, threshold, seed,
         shares_of_women(occupations) if occupations else {}, options,
@@ -96,28 +97,6 @@ def fairness(
         print_table(lines, title)
     for line in findings(result):
         typer.echo(line)
-
-
-def rows_of(file: Path, option: str, *needed: str) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file. Raises `UserError` naming the line without the texts that are needed, or whose `group` is none."""
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{option} {file}: cannot be read: {error}") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in needed):
-            raise UserError(
-                f"{option} {file}: line {number} is not a JSON object with the texts {', '.join(needed)}"
-            )
-        if not isinstance(row.get("group", ""), str):
-            raise UserError(f"{option} {file}: line {number}: group is not a text")
-        yield row
 
 
 def shares_of_women(file: Path) -> dict[str, float]:

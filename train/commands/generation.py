@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.commands.options import Json, Run, Set, print_json
+from corpusmill.train.commands.options import Json, Run, Set, json_rows, print_json
 
 if TYPE_CHECKING:
     from corpusmill.schemas.generation import Sampling
@@ -97,7 +97,7 @@ def generate(
     if regex is not None and json_schema is not None:
         raise UserError("--regex and --json-schema: give one of them")
     schema = read_schema(json_schema) if json_schema else None
-    rows = list(read_prompts(prompts)) if prompts else []
+    rows = list(json_rows(prompts, "--prompts", "prompt")) if prompts else []
     opened = open_model(*open_run(run, set_), context)
     if draft:
         opened = opened._replace(draft=open_draft(draft, opened))
@@ -134,26 +134,6 @@ def _one(opened: Opened, prompt: str, sampling: Sampling, json_: bool, constrain
         sys.stdout.write(piece.text)
         sys.stdout.flush()
     sys.stdout.write("\n")
-
-
-def read_prompts(file: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file. Raises `UserError` naming the line without a `prompt`."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(f"--prompts {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"--prompts {file}: is not UTF-8") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or not isinstance(row.get("prompt"), str):
-            raise UserError(f'--prompts {file}: line {number} is not a JSON object with a text "prompt"')
-        yield row
 
 
 def read_schema(file: Path) -> dict[str, Any]:

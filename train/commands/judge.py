@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.commands.options import Json, print_json, print_table
+from corpusmill.train.commands.options import Json, json_rows, print_json, print_table
 
 if TYPE_CHECKING:
     from corpusmill.schemas.generation import Sampling
@@ -81,11 +81,12 @@ def judge(
 
 
 def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int | None) -> Pairs:
-    from corpusmill.train.commands.generation import read_prompts
     from corpusmill.train.evaluate.judge.pairs import from_file, from_run, is_file, paired
 
     files = [is_file(a), is_file(b)]
-    wanted = [str(row["prompt"]) for row in read_prompts(prompts)][:rows] if prompts else []
+    wanted = (
+        [str(row["prompt"]) for row in json_rows(prompts, "--prompts", "prompt")][:rows] if prompts else []
+    )
     if not all(files) and not wanted:
         raise UserError(
             "--prompts is missing: a JSONL file with a `prompt` a line, which the runs are to continue"

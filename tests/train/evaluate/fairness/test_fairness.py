@@ -127,7 +127,7 @@ def test_prompts_of_the_user_and_mistakes(run: Folder, terms: Path, tmp_path: Pa
         "name": "labelled.jsonl", "texts": 6, "positives": 3, "precision": 1.0, "recall": 1.0, "false_positive_rate": 0.0
     }  # fmt: skip
     for file, content, message in (
-        (prompts, '{"text": "x"}', "--prompts .*: line 1 is not a JSON object with the texts prompt"),
+        (prompts, '{"text": "x"}', '--prompts .*: line 1 is not a JSON object with a text "prompt"'),
         (prompts, '{"prompt": "x", "group": 3}', "line 1: group is not a text"),
     ):
         file.write_text(content, encoding="utf-8")
@@ -135,5 +135,5 @@ def test_prompts_of_the_user_and_mistakes(run: Folder, terms: Path, tmp_path: Pa
             command(*arguments)
     with pytest.raises(UserError, match="--occupations .*not a TSV with the columns occupation and"):
         command("fairness", run.url, "--occupations", str(labelled))
-    with pytest.raises(UserError, match="--texts .*cannot be read"):
+    with pytest.raises(UserError, match="--texts .*none.jsonl: No such file"):
         command("fairness", run.url, "--texts", str(tmp_path / "none.jsonl"))
