@@ -81,7 +81,10 @@ class Serial:
 
 
 def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder that one process of the test session makes, under a lock, and all read; not to be written to."""
+    """A folder that one process of the test session makes, under a lock, and all read; not to be written to.
+
+    Two fixtures that take one name would read each other's files, in whichever order they come: that fails here.
+    """
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # of all workers of this session
@@ -92,7 +95,8 @@ def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], No
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             make(folder)
-            done.touch()
+            done.write_text(make.__module__)
+        assert done.read_text() == make.__module__, f"{name!r} is also made by {done.read_text()}"
     return folder
 
 

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from distributed import Client
+
 from bench.object_store import free_ports
 from tests.conftest import IMPORT_PATH
 
@@ -77,6 +79,16 @@ class DaskCluster:
         )  # fmt: skip
         self.workers.append(worker)
         return worker
+
+    def wait_for_worker(self, directory: Path) -> None:
+        """Until the scheduler knows the worker of this directory: a command that is started then does not see it join."""
+        with Client(self.address) as client:
+            for _ in range(2400):
+                workers = client.scheduler_info(n_workers=-1)["workers"].values()
+                if any(Path(worker["local_directory"]).is_relative_to(directory) for worker in workers):
+                    return
+                time.sleep(0.05)
+        raise AssertionError(f"no worker in {directory} within 2 min")
 
     def keep(self, count: int, environment: Mapping[str, str] | None = None) -> None:
         """Start so many workers, and another for each that ends, as Slurm and Kubernetes do, until `close`."""

@@ -58,6 +58,7 @@ def test_no_scheduler_and_no_worker(cluster: DaskCluster, documents: Path, tmp_p
 def test_a_key_that_workers_lack(cluster: DaskCluster, documents: Path, tmp_path: Path) -> None:
     """It is set here, and not there: the message says where it is missing, and nothing was begun."""
     worker = cluster.add_worker(tmp_path / "elsewhere")
+    cluster.wait_for_worker(tmp_path / "elsewhere")
     arguments = (
         "redact",
         documents,
@@ -88,6 +89,7 @@ def test_a_worker_without_the_package(cluster: DaskCluster, documents: Path, tmp
     other.parent.mkdir(parents=True)
     other.write_text("'''Another package of this name.'''")
     worker = cluster.add_worker(tmp_path / "bare", {"PYTHONPATH": str(tmp_path / "other")})
+    cluster.wait_for_worker(tmp_path / "bare")
     try:
         failed = started("ingest", documents, tmp_path / "out", "--scheduler", cluster.address, check=False)
         assert failed.returncode == 2 and len(failed.stderr.splitlines()) == 1, failed.stderr

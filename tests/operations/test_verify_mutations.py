@@ -77,7 +77,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "tiny.yaml").write_text(RECIPE.format(folder=folder))
         Run(load(Recipe, str(folder / "tiny.yaml"), []), Folder(folder / "run"), Serial()).execute()
 
-    return shared(tmp_path_factory, "tiny", make) / "run"
+    return shared(tmp_path_factory, "verified", make) / "run"
 
 
 def paths_of(run: Path) -> list[str]:
