@@ -33,7 +33,7 @@ from corpusmill.train.tools.hugging_face import write_weights
 TRANSFORMERS = ("transformers==5.3.0", "tokenizers==0.22.2")
 CONTEXT, PROMPT, PREFILL = 1024, 64, 256
 LONG = 512  # new tokens, for the cache beside none
-ROUNDS = 3
+ROUNDS = 5
 SAMPLING = {"temperature": 0.8, "top_k": 50, "top_p": 0.95}
 
 
@@ -87,10 +87,17 @@ def text_of(engine: Engine, texts: list[list[int]], tokens: int, **sampling: Any
     return steps
 
 
-def decoding(size: Size, runner: Runner, batch: int, length: int, tokens: int) -> float:
+def once(size: Size, runner: Runner, batch: int, length: int, tokens: int) -> float:
     """Seconds of `tokens` new tokens of each of `batch` texts, prompts read."""
     engine, texts = Engine(runner, batch), prompts(size, batch, length)
-    return spent(lambda: text_of(engine, texts, tokens))
+    began = time.perf_counter()
+    text_of(engine, texts, tokens)
+    return time.perf_counter() - began
+
+
+def decoding(size: Size, runner: Runner, batch: int, length: int, tokens: int) -> float:
+    """The median of `once`, after one that warms up."""
+    return median([once(size, runner, batch, length, tokens) for _ in range(ROUNDS + 1)][1:])
 
 
 def first_token(size: Size, runner: Runner, others: int, count: int = 20) -> list[float]:
@@ -132,30 +139,52 @@ def without_cache(size: Size, model: Decoder, tokens: int) -> float:
     return sum((a + b) / 2 for a, b in pairwise(times)) * tokens / 8
 
 
-def theirs(size: Size, model: Decoder, cases: list[tuple[int, int, int]]) -> tuple[str, list[float]]:
-    """Version of `transformers`, and the median seconds of its `generate` for (batch, prompt's length, new tokens)."""
-    python = environment("transformers", TRANSFORMERS)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Folder(folder)
-        made = architecture(model.config, model.embedding.num_embeddings, CONTEXT)
-        write_weights(out, made, model.state_dict(), torch.float32, 10**9)
-        write_json(
-            out / "config.json",
-            {"architectures": [made.name], **made.config, "eos_token_id": 0, "bos_token_id": 0},
-        )
-        request = {"cases": cases, "rounds": ROUNDS, "threads": torch.get_num_threads(), "sampling": SAMPLING}
+class Peer:
+    """`transformers`' `generate` of the same weights, in a process of its own that waits while ours are timed."""
+
+    def __init__(self, model: Decoder) -> None:
+        """Raises `NotMeasured` where it cannot be installed, or does not load the model."""
+        python = environment("transformers", TRANSFORMERS)
+        request = {"threads": torch.get_num_threads(), "sampling": SAMPLING}
         env = {
             **os.environ, "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore",
             "BORROWED": str(Path(torch.__file__).parents[1]),
         }  # fmt: skip
-        command = [str(python), str(SCRIPTS / "transformers_generate.py"), folder, json.dumps(request)]
-        done = subprocess.run(command, capture_output=True, text=True, env=env)
-    if done.returncode:
-        raise NotMeasured(
-            f"its script failed: {(done.stderr.strip().splitlines() or ['no reason'])[-1][:200]}"
-        )
-    answer = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer["version"], [median(row) for row in answer["seconds"]]
+        with tempfile.TemporaryDirectory() as folder:
+            out = Folder(folder)
+            made = architecture(model.config, model.embedding.num_embeddings, CONTEXT)
+            write_weights(out, made, model.state_dict(), torch.float32, 10**9)
+            write_json(
+                out / "config.json",
+                {"architectures": [made.name], **made.config, "eos_token_id": 0, "bos_token_id": 0},
+            )
+            command = [str(python), str(SCRIPTS / "transformers_generate.py"), folder, json.dumps(request)]
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=env,
+            )
+            self.version = str(self._answer())
+
+    def seconds(self, batch: int, length: int, tokens: int) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{json.dumps([batch, length, tokens])}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def _answer(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            reason = self._process.communicate()[1].strip().splitlines() or ["no reason"]
+            raise NotMeasured(f"its script failed: {reason[-1][:200]}")
+        return json.loads(line)
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
 def speculation(size: Size, runner: Runner) -> tuple[float, float, float]:
@@ -176,30 +205,50 @@ def speculation(size: Size, runner: Runner) -> tuple[float, float, float]:
     return found[0][0], found[0][1], found[1][0]
 
 
+def versus(size: Size, runner: Runner, peer: Peer | None) -> None:
+    """The table of decoding at several batch sizes. Rounds of both alternate, since the speed of memory is shared with whatever
+    else the machine does; the median of the ratios counts."""
+    print(
+        f"| batch | CorpusMill | transformers{f' {peer.version}' if peer else ''} | times | CorpusMill, times batch 1 |"
+    )
+    print("|---|--:|--:|--:|--:|")
+    alone = 0.0
+    for batch in (1, 4, 16):
+        case = (batch, PROMPT, size.tokens)
+        both = [(once(size, runner, *case), peer.seconds(*case) if peer else 0.0) for _ in range(ROUNDS + 1)][
+            1:
+        ]
+        rate = batch * size.tokens / median(ours for ours, _ in both)
+        alone = alone or rate
+        other = "– | –"
+        if peer:
+            rates = [theirs / ours for ours, theirs in both]
+            slower = batch * size.tokens / median(theirs for _, theirs in both)
+            other = f"{slower:,.0f} | {median(rates):.2f} ({min(rates):.2f} to {max(rates):.2f})"
+        print(f"| {batch} | {rate:,.0f} | {other} | {rate / alone:.1f} |")
+
+
 def section(size: Size) -> None:
     model = Decoder(ModelConfig.model_validate(size.model), size.vocabulary, 0).eval()
-    uncached = without_cache(size, model, LONG)
-    cases = [(batch, PROMPT, size.tokens) for batch in (1, 4, 16)]
-    try:
-        version, peer = theirs(size, model, cases)
-        reason = ""
-    except NotMeasured as error:
-        version, peer, reason = "", [], str(error)
     runner = Runner(model, size.vocabulary, 0, CONTEXT)
     runner.eos_id = -1  # no text ends before its time; prompts of one length need no padding
-    ours = [decoding(size, runner, *case) for case in cases]
     print(f"### {size.name}: {model.parameter_count / 1e6:.1f} M parameters\n")
     print(
         f"Prompts of {PROMPT} tokens, {size.tokens} new ones, fp32, tokens/s of all texts together, prompts read.\n"
     )
-    print(f"| batch | CorpusMill | transformers {version} | times | CorpusMill, times batch 1 |")
-    print("|---|--:|--:|--:|--:|")
-    for number, ((batch, _, new), seconds) in enumerate(zip(cases, ours, strict=True)):
-        rate = batch * new / seconds
-        other = f"{batch * new / peer[number]:,.0f} | {peer[number] / seconds:.2f}" if peer else "– | –"
-        print(f"| {batch} | {rate:,.0f} | {other} | {rate / (new / ours[0]):.1f} |")
+    reason, peer = "", None
+    try:
+        peer = Peer(model)
+        versus(size, runner, peer)
+    except NotMeasured as error:
+        reason = str(error)
+        versus(size, runner, None)
+    finally:
+        if peer:
+            peer.close()
     if reason:
         print(f"\ntransformers is not measured: {reason}.")
+    uncached = without_cache(size, model, LONG)
     cached = decoding(size, runner, 1, PROMPT, LONG)
     how = "" if size.whole else " (computed from its time at nine lengths)"
     print(

@@ -1,8 +1,10 @@
 """The layers of a decoder in as few operations as they can be written in: at one token a row, a small model takes most of its time
 to begin operations, not to compute.
 
-Queries, keys and values are one product, so are both halves of the gated feed-forward; cosine and sine are looked up; queries
-that share a key-value head are read as positions of it. Values are those of `corpusmill.train.model.layer`, up to rounding.
+Queries, keys and values are one product, so are both halves of the gated feed-forward; queries that share a key-value head are
+read as positions of it; where products are fp32, a norm's weight is multiplied into that of the product behind it. The two halves
+of a head are interleaved, so that the rotation of positions is a product of complex numbers: queries and keys are in the same
+order, which their product does not depend on. Values are those of `corpusmill.train.model.layer`, up to rounding.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from corpusmill.train.generate.product import Product
 from corpusmill.train.model.attend import rotation
 from corpusmill.train.model.layer import FeedForward, Layer
 
@@ -24,21 +27,25 @@ if TYPE_CHECKING:
 
 
 class _Layer(NamedTuple):
-    attention_norm: Tensor
-    qkv: Tensor
+    attention_norm: Tensor | None
+    qkv: Product
     qk_norm: Tensor | None  # of each head of queries and keys, [H + K, D]
-    out: Tensor  # transposed
-    ffn_norm: Tensor
-    up: Tensor  # with SwiGLU behind the gate
-    down: Tensor  # transposed
+    out: Product
+    ffn_norm: Tensor | None
+    up: Product  # with SwiGLU behind the gate
+    down: Product
 
 
 class Fused:
-    """The layers of `model`, whose products' weights have been converted to `dtype`; they share its memory. `length`: positions."""
+    """The layers of `model` in `dtype`, with weights of their own. `length`: positions."""
 
     def __init__(self, model: Decoder, dtype: torch.dtype, length: int) -> None:
         config, device = model.config, model.embedding.weight.device
         self._config, self._dtype, self._embedding = config, dtype, model.embedding.weight
+        sizes = (config.dim, config.head_size)
+        self._root_eps = {
+            size: torch.tensor(math.sqrt(size * config.norm_eps), device=device) for size in sizes
+        }
         self._norm = _norm_weight(model.norm)
         cosine, sine = rotation(
             torch.arange(length, device=device)[None],
@@ -47,9 +54,9 @@ class Fused:
             config.rope_scaling,
         )
         half = config.head_size // 2
-        # Of `x.roll(half)`: the second half comes first, and is subtracted.
-        sine = torch.cat((-sine[..., :half], sine[..., half:]), dim=-1)
-        self._rotation = torch.cat((cosine, sine), dim=-1)[0, 0]
+        self._rotation = torch.complex(cosine, sine)[
+            0, 0, :, None, :half
+        ].contiguous()  # [positions, 1, D / 2]
         self._layers = [self._layer(layer) for layer in model.layers.values()]
 
     @staticmethod
@@ -63,7 +70,7 @@ class Fused:
         assert isinstance(layer, Layer)
         attention, ffn, config = layer.attention, layer.ffn, self._config
         assert isinstance(ffn, FeedForward)
-        norms = None
+        D, norms = config.head_size, None
         if attention.q_norm is not None and attention.k_norm is not None:
             norms = torch.cat(
                 (
@@ -71,11 +78,28 @@ class Fused:
                     _norm_weight(attention.k_norm).expand(config.key_value_heads, -1),
                 )
             )
-        return _Layer(
-            _norm_weight(layer.attention_norm), _together(attention.q, attention.k, attention.v), norms,
-            _weight(attention.o).T, _norm_weight(layer.ffn_norm),
-            _together(ffn.gate, ffn.up) if ffn.gate is not None else _weight(ffn.up), _weight(ffn.down).T,
-        )  # fmt: skip
+            norms = _interleaved(norms.flatten()[:, None], D).view(norms.shape)
+        qkv = torch.cat(
+            (
+                _interleaved(_weight(attention.q), D),
+                _interleaved(_weight(attention.k), D),
+                _weight(attention.v),
+            )
+        )
+        up = _weight(ffn.up)
+        if ffn.gate is not None:
+            up = torch.cat((_weight(ffn.gate), up))
+        attention_norm, qkv_product = self._behind(layer.attention_norm, qkv)
+        ffn_norm, up_product = self._behind(layer.ffn_norm, up)
+        out, down = (Product(_weight(module).to(self._dtype)) for module in (attention.o, ffn.down))
+        return _Layer(attention_norm, qkv_product, norms, out, ffn_norm, up_product, down)
+
+    def _behind(self, norm: nn.Module, weight: Tensor) -> tuple[Tensor | None, Product]:
+        """What a norm multiplies with, and the product behind it. With fewer digits than fp32, the two do not become one."""
+        factors = _norm_weight(norm)
+        if self._dtype == torch.float32:
+            return None, Product(weight.float() * factors)
+        return factors, Product(weight.to(self._dtype))
 
     def __call__(self, tokens: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
         """The hidden states before the head, [B, T, C], of token ids [B, T] at the cache's positions, in its rows."""
@@ -83,7 +107,7 @@ class Fused:
         B, T = tokens.shape
         H, K, D, C = config.heads, config.key_value_heads, config.head_size, config.dim
         x = F.embedding(tokens, self._embedding).float().view(B * T, C)
-        cosine, sine = self._rotation[cache.positions][:, :, None].chunk(2, dim=-1)
+        rotation = self._rotation[cache.positions]
         bias = None
         if mask is not None and T == 1:  # of scores, for each row and key-value head
             hidden = torch.zeros(mask.shape, dtype=self._dtype, device=mask.device).masked_fill_(
@@ -91,14 +115,8 @@ class Fused:
             )
             bias = hidden.expand(B, K, 1, -1).reshape(B * K, 1, -1)
         for number, layer in enumerate(self._layers):
-            h = self._to_product(self._normed(x, layer.attention_norm))
-            qkv = F.linear(h, layer.qkv).view(B, T, H + 2 * K, D)
-            qk = qkv[:, :, : H + K]
-            if layer.qk_norm is not None:
-                turned = self._normed(qk, layer.qk_norm)
-            else:
-                turned = qk
-            qk.copy_(turned * cosine + turned.roll(D // 2, -1) * sine)
+            qkv = layer.qkv(self._normed(x, layer.attention_norm)).view(B, T, H + 2 * K, D)
+            self._turn(qkv[:, :, : H + K], layer.qk_norm, rotation)
             k, v = cache.write(number, qkv[:, :, H:])
             q = qkv[:, :, :H]
             if T == 1:
@@ -107,35 +125,42 @@ class Fused:
                 y = F.scaled_dot_product_attention(
                     q.transpose(1, 2), k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=H != K
                 ).transpose(1, 2)
-            y = y.reshape(B * T, H * D)
-            x = self._added(x, y, layer.out)
-            h = self._to_product(self._normed(x, layer.ffn_norm))
-            x = self._added(x, self._activated(F.linear(h, layer.up)), layer.down)
-        return self._normed(x, self._norm).view(B, T, C)
+            x = layer.out.added(x, y.reshape(B * T, H * D))
+            up = layer.up(self._normed(x, layer.ffn_norm))
+            x = layer.down.added(x, self._activated(up))
+        return (self._scaled(x).mul_(self._norm)).view(B, T, C)
 
-    def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
-        """RMSNorm over the last dimension. On a CPU, `F.rms_norm` is more operations than these."""
-        size = x.shape[-1]
-        x = x.float()
-        scale = x.square().sum(-1, keepdim=True).add_(self._config.norm_eps * size).rsqrt_()
-        return (x * scale).mul_(weight)
+    def _scaled(self, x: Tensor) -> Tensor:
+        """x float32 [..., n] over sqrt(sum(x^2) + n eps): RMSNorm over the last dimension but for the root of n, which the weights
+        have. On a CPU, `F.rms_norm` is more operations than these."""
+        least = self._root_eps[x.shape[-1]]
+        root: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(least)
+        return x / root
+
+    def _normed(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        """Before a product, in its type."""
+        x = self._scaled(x)
+        return x if weight is None else x.mul_(weight).to(self._dtype)
+
+    def _turn(self, qk: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
+        """Norm and rotate queries and keys [B, T, H + K, D] in place; `rotation` complex [B, T, 1, D / 2]."""
+        pairs = (*qk.shape[:-1], qk.shape[-1] // 2, 2)
+        turned = qk if norm is None else self._scaled(qk.float()).mul_(norm)
+        source = torch.view_as_complex(turned.float().view(pairs))
+        if self._dtype == torch.float32:
+            torch.mul(source, rotation, out=torch.view_as_complex(qk.view(pairs)))
+        else:
+            qk.copy_(torch.view_as_real(source * rotation).flatten(-2))
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """Of one new position a row: q [N, G, D], G heads that share one of k and v [N, S, D]; [N, G, D]. The kernel for long texts
         takes longer than this to begin."""
         scale = q.shape[-1] ** -0.5
         if bias is None:
-            scores = torch.bmm(q * scale, k.transpose(1, 2))
+            scores = torch.baddbmm(q[:, :, :1], q, k.transpose(1, 2), beta=0, alpha=scale)
         else:
             scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=scale)
         return torch.bmm(scores.softmax(-1), v)
-
-    def _to_product(self, x: Tensor) -> Tensor:
-        return x if self._dtype == torch.float32 else x.to(self._dtype)
-
-    def _added(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        """x + y @ weight; x float32 [N, C]."""
-        return torch.addmm(x, y, weight) if self._dtype == torch.float32 else x + y @ weight
 
     def _activated(self, up: Tensor) -> Tensor:
         kind = self._config.activation
@@ -146,7 +171,7 @@ class Fused:
 
 
 def _norm_weight(module: nn.Module) -> Tensor:
-    """Times the root of its size: `_normed` divides by the root of the sum, not of the mean."""
+    """Times the root of its size: `_scaled` divides by the root of the sum, not of the mean."""
     weight = _weight(module).float()
     return weight * math.sqrt(len(weight))
 
@@ -157,12 +182,6 @@ def _weight(module: nn.Module) -> Tensor:
     return weight.detach()
 
 
-def _together(*products: nn.Linear) -> Tensor:
-    """The weights of several products as those of one, of which each is a view from now on."""
-    whole = torch.cat([_weight(product) for product in products])
-    begin = 0
-    for product in products:
-        end = begin + len(product.weight)
-        product.weight = nn.Parameter(whole[begin:end], requires_grad=False)
-        begin = end
-    return whole
+def _interleaved(rows: Tensor, size: int) -> Tensor:
+    """Rows [n * size, ...] of heads of `size`, whose two halves take turns."""
+    return rows.view(-1, 2, size // 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)

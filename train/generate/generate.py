@@ -80,9 +80,8 @@ def open_model(config: TrainConfig, run: Folder, context: int | None = None) -> 
     kept = run_vocabulary(config, run)
     found = newest_checkpoint(run)
     model = load_model(config, found, kept.vocab_size, join(config).device)
-    runner = Runner(
-        model, kept.vocab_size, kept.eos_id, context or config.data.sequence_length, config.precision
-    )
+    longest = context or config.data.sequence_length
+    runner = Runner(model, kept.vocab_size, kept.eos_id, longest, config.precision, sole=True)
     tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode("utf-8"))
     return Opened(runner, tokenizer, found.step)
 

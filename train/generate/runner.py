@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from corpusmill.train.generate.cache import Cache
 from corpusmill.train.generate.fused import Fused
+from corpusmill.train.generate.product import Product
 from corpusmill.train.model.attend import Boundaries
 from corpusmill.train.precision.adapt import TYPES
 
@@ -22,11 +23,12 @@ SPARE = 64
 
 class Runner:
     """`context`: positions that the model can look back on. `precision` as of a training run; the weights of matrix products
-    are converted to its type, once for all tokens."""
+    are converted to its type, once for all tokens. `sole`: nothing else uses the model, so its weights are freed when they have been
+    laid out for generation."""
 
     def __init__(
-        self, model: Decoder, vocab_size: int, eos_id: int, context: int, precision: str = "fp32"
-    ) -> None:
+        self, model: Decoder, vocab_size: int, eos_id: int, context: int, precision: str = "fp32", sole: bool = False,
+    ) -> None:  # fmt: skip
         self.model, self.vocab_size, self.eos_id = model.eval(), vocab_size, eos_id
         if model.config.positions == "learned":
             context = min(context, model.config.max_positions)
@@ -36,13 +38,24 @@ class Runner:
         self.autocast = torch.autocast(self.device.type, dtype or torch.bfloat16, enabled=dtype is not None)
         self.dtype = dtype or torch.float32
         head = model.embedding.weight if model.head is None else model.head.weight
-        self.head = head[:vocab_size].detach().to(self.dtype)  # without padding
-        for module in model.modules():
-            if isinstance(module, nn.Linear):
-                module.requires_grad_(False).to(self.dtype)
-        self.fused = None
-        if Fused.fits(model.config):
-            self.fused = Fused(model, self.dtype, context + SPARE)
+        self.head = Product(head[:vocab_size].detach().to(self.dtype))  # without padding
+        self._sole = sole
+        if not Fused.fits(model.config):
+            for module in model.modules():
+                if isinstance(module, nn.Linear):
+                    module.requires_grad_(False).to(self.dtype)
+
+    @cached_property
+    def fused(self) -> Fused | None:
+        """The layers in fewer operations, made when they are first used, if they are written for this architecture."""
+        if not Fused.fits(self.model.config):
+            return None
+        made = Fused(self.model, self.dtype, self.context + SPARE)
+        if self._sole:
+            for module in self.model.modules():
+                if isinstance(module, nn.Linear):
+                    module.weight = nn.Parameter(module.weight.new_empty(0), requires_grad=False)
+        return made
 
     def cache(self, rows: int, spare: int = 0) -> Cache:
         """For texts of `context` positions, and `spare` ones (at most `SPARE`) for what a row is padded with behind them."""
@@ -84,5 +97,4 @@ class Runner:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Of hidden states [..., C]: float32 [..., V]."""
-        with self.autocast:
-            return F.linear(hidden, self.head).float()
+        return self.head(hidden.to(self.dtype)).float()

@@ -78,9 +78,10 @@ class Choice:
 
 def drawn(shares: Tensor, uniforms: Sequence[float]) -> Tensor:
     """The place in each row of `shares` [B, n] where their running sum passes the row's number times the whole sum."""
-    sums = shares.double().cumsum(1)
+    sums = shares.cumsum(1, dtype=torch.float64)
+    # Below the whole sum even after rounding, since a number is at most 1 - 2^-53.
     wanted = torch.tensor(uniforms, dtype=torch.float64, device=shares.device)[:, None] * sums[:, -1:]
-    return (sums > wanted).int().argmax(1)  # the first: only where a share is above 0 does the sum rise
+    return torch.searchsorted(sums, wanted, right=True).squeeze(1)
 
 
 def choices(logits: Tensor, settings: Sequence[Sampling]) -> Choice:
