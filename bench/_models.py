@@ -23,7 +23,7 @@ def make(folder: Path, shards: str, shape: str) -> Path:
     output = folder / "-".join(shape.replace("'", "").split())
     settings = [
         f"data.shards={shards}", f"output={output}", f"data.sequence_length={CONTEXT}", "data.global_batch=1", "data.micro_batch=1",
-        "schedule.steps=2", "schedule.warmup_steps=1", "validation.every=null", "log.tensorboard=false", "precision=fp32",
+        "schedule.steps=2", "schedule.warmup_steps=1", "schedule.decay_share=0.5", "validation.every=null", "log.tensorboard=false", "precision=fp32",
         *SHAPES[shape],
     ]  # fmt: skip
     found = train(load(TrainConfig, ROOT / CONFIG, settings))

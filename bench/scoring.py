@@ -1,7 +1,7 @@
 """Items of tasks a second: `corpusmill evaluate --tasks` beside lm-evaluation-harness with transformers, on the same model, items and
 threads.
 
-Two tasks, made of the example corpus: `passages`, 300 contexts of some 100 words with four endings each, and `pairs`, 600 times two
+Two tasks, made of the example corpus: `passages`, 100 contexts of some 100 words with four endings each, and `pairs`, 300 times two
 sentences of some 12 words. Weights are random, and fp32 on both sides; the answers are compared, item by item. The harness gets the
 batch size of 1, 8 and 32 with which it is fastest on the first items. Times are of whole evaluations without the loading of
 libraries and of the model; runs of both alternate, each in a process of its own, and the median counts.
@@ -26,7 +26,7 @@ from bench.peers import HARNESS, NotMeasured, packages
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS, THREADS = 3, 2
-PASSAGES, PAIRS = 300, 600
+PASSAGES, PAIRS = 100, 300
 CONTEXT_WORDS, ENDING_WORDS, SENTENCE_WORDS = 100, 20, 12
 TASK = """\
 task: {name}
@@ -122,7 +122,7 @@ def theirs(exported: str, tasks: str, names: list[str]) -> dict[str, Any]:
     found = {}
     for name in names:
         seconds(name, 8, 8)
-        size = min((1, 8, 32), key=lambda size: seconds(name, size, 40)[0])
+        size = min((1, 8, 32), key=lambda size: seconds(name, size, 16)[0])
         spent, done = seconds(name, size, None)
         samples = sorted(done["samples"][name], key=lambda one: one["doc_id"])
         sums = [[float(pair[0]) for pair in one["filtered_resps"]] for one in samples]
