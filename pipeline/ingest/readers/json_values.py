@@ -131,7 +131,10 @@ class _Text:
         passed = 0
         begin = self.at + 1
         while True:
-            if found := _NEXT.search(self.data, begin):
+            brace = (
+                self.data.find("{", begin) >= 0
+            )  # far faster than the pattern, which finds nothing without one
+            if brace and (found := _NEXT.search(self.data, begin)):
                 passed += found.end() - self.at
                 self.at = found.end()
                 return passed, False

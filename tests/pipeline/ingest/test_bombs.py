@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from tests.pipeline.ingest.helpers import ingest
-from tests.pipeline.ingest.test_parquet_damage import peak
+from tests.pipeline.ingest.memory import peak
 
 MIB = 1 << 20
 
@@ -100,8 +100,22 @@ def zeros(write: Callable[[bytes], object], mib: int) -> None:
         write(block)
 
 
+def gzipped(mib: int, head: bytes = b"") -> bytes:
+    """`head` and so many MiB of zeros as one gzip member: the blocks of one MiB, which refer to none before, repeated."""
+    compress = zlib.compressobj(6, wbits=-15)
+    first = compress.compress(head) + compress.flush(zlib.Z_FULL_FLUSH)
+    block = compress.compress(bytes(MIB)) + compress.flush(zlib.Z_FULL_FLUSH)
+    crc = zlib.crc32(head)
+    for _ in range(mib):
+        crc = zlib.crc32(bytes(MIB), crc)
+    trailer = struct.pack("<II", crc, len(head) + mib * MIB & 0xFFFFFFFF)
+    return b"\x1f\x8b\x08" + bytes(6) + b"\xff" + first + block * mib + compress.flush() + trailer
+
+
 def stored(codec: str, mib: int, head: bytes = b"") -> bytes:
     """`head` and so many MiB of zeros."""
+    if codec == "gz":
+        return gzipped(mib, head)
     out = pa.BufferOutputStream()
     if codec == "lz4":
         with pa.CompressedOutputStream(out, "lz4") as stream:
@@ -109,7 +123,7 @@ def stored(codec: str, mib: int, head: bytes = b"") -> bytes:
             zeros(stream.write, mib)
         return bytes(out.getvalue())
     compress = {
-        "gz": lambda: zlib.compressobj(6, wbits=31), "bz2": bz2.BZ2Compressor, "xz": lambda: lzma.LZMACompressor(preset=0),
+        "bz2": bz2.BZ2Compressor, "xz": lambda: lzma.LZMACompressor(preset=0),
         "zst": lambda: zstandard.ZstdCompressor().compressobj(),
     }[codec]()  # fmt: skip
     parts = [compress.compress(head)]

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.ingest.readers.http_message import Malformed, parse
+from tests.pipeline.ingest.memory import peak
 from tests.pipeline.ingest.test_archives import record
-from tests.pipeline.ingest.test_parquet_damage import peak
 
 LIMIT = 10_000
 BODY = b"<p>Some text of a page.</p>" * 20

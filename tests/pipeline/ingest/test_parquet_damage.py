@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +15,7 @@ from corpusmill.pipeline.ingest.raw_file import RawFile
 from corpusmill.pipeline.ingest.readers.parquet_fetch import Fetched
 from corpusmill.pipeline.ingest.readers.parquet_pages import Page, Unreadable, pages
 from tests.pipeline.ingest.helpers import ingest
+from tests.pipeline.ingest.memory import peak
 from tests.web import files_of, serving
 
 TABLE = pa.table(
@@ -146,16 +144,6 @@ def test_a_column_whose_name_is_no_text(tmp_path: Path) -> None:
         assert result.rules and "ingest.unreadable" not in result.rules
 
 
-PEAK = """
-import json, resource, sys
-from tests.pipeline.ingest.helpers import ingest
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-result = ingest(sys.argv[1])
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps([len(result.docs), [[d["rule"], d["detail"]] for d in result.decisions], (peak - before) >> 10]))
-"""
-
-
 @given(
     st.binary(min_size=1, max_size=400), st.lists(st.tuples(st.integers(-5, 450), st.integers(0, 500)), max_size=4),
     st.lists(st.tuples(st.integers(0, 420), st.integers(-1, 450)), max_size=20),
@@ -195,13 +183,6 @@ def test_a_remote_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with serving(files_of({"/a.parquet": data})) as server:
         assert len(ingest(f"{server.url}/a.parquet").docs) == rows
     assert len(data) > 1 << 20 and sum(taken) < 2.1 * len(data)  # once for its hash, once to be decoded
-
-
-def peak(path: Path | str) -> tuple[int, list[list[str]], int]:
-    """(documents, (rule, detail)s, MiB above what the imports took), in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True)
-    documents, rejected, mib = json.loads(done.stdout)
-    return documents, rejected, mib
 
 
 @pytest.mark.parametrize("dictionary", [True, pytest.param(False, marks=pytest.mark.slow)])
