@@ -1,8 +1,8 @@
 """Many texts at once: rows of one cache that come and go, each at a length of its own (continuous batching, Yu et al. 2022).
 
 A request waits until a row is free. Its prompt is read in chunks, so that the other rows never wait for more than one chunk
-between two of their tokens; then all rows get a token each with every step. The tokens of a request depend on its own prompt,
-settings and seed, not on what else is generated.
+between two of their tokens; then all rows get a token each with every step. Requests that share a prompt wait until one of them has
+read it, and copy its row. The tokens of a request depend on its own prompt, settings and seed, not on what else is generated.
 """
 
 from __future__ import annotations
@@ -74,15 +74,41 @@ class Engine:
     def step(self) -> list[Event]:
         """One chunk of a prompt, if one is to be read, and one token for each row that decodes."""
         events = self._drop_cancelled()
-        while self.waiting and len(self.active) < self.rows:
-            request = self.waiting.popleft()
-            self.cache.lengths[len(self.active)] = 0
-            self.active.append(request)
+        self._admit()
         if self._decoding < len(self.active):
             events += self._read_prompts()
         elif self._decoding:
             events += self._decode()
         return events
+
+    def _admit(self) -> None:
+        """Give rows to those that wait. One whose prompt is being read by another waits for that."""
+        while self.waiting and len(self.active) < self.rows:
+            request = self.waiting[0]
+            others = [one for one in self.active if one.shares_prompt(request)]
+            if any(not one.tokens for one in others):
+                return
+            self._occupy(request)
+            end = len(request.window)
+            # A text that has outgrown the context has lost its prompt, or a part of it.
+            known = [one for one in others if one.read >= end and one.window[:end] == request.window]
+            if known and end > 1:
+                self._copy(known[0], request, end - 1)  # the last token is read again, for its logits
+
+    def _occupy(self, request: Request) -> None:
+        """The next free row for a request that waits."""
+        self.waiting.remove(request)
+        self.cache.lengths[len(self.active)] = 0
+        self.active.append(request)
+
+    def _copy(self, source: Request, target: Request, length: int) -> None:
+        """What a request has read of a prompt, for another one that shares it."""
+        row = self.active.index(target)
+        self.cache.move(self.active.index(source), row)
+        self.cache.cut(row, length)
+        target.read = length
+        if target.scored is not None and source.scored is not None:
+            target.scored[:] = source.scored
 
     def _read_prompts(self) -> list[Event]:
         """A token for the rows that decode, then the next chunk of the prompts of others; a row whose prompt ends with it gets
@@ -101,22 +127,32 @@ class Engine:
                 break
             parts.append(part)
         hidden = self.runner.hidden(self.cache, first, parts)
-        rows, lasts = list[int](), list[int]()
+        chosen, rows, lasts = list[Request](), list[int](), list[int]()
         for number, part in enumerate(parts):
             request = requests[number]
             if request.scored is not None and not request.tokens:
                 self._score(request, request.scored, hidden[number, : len(part)])
             request.read += len(part)
             if request.read == len(request.window):
-                rows.append(number)
-                lasts.append(len(part) - 1)
+                ready = [request, *self._admit_sharers(request)]
+                chosen += ready
+                rows += [number] * len(ready)
+                lasts += [len(part) - 1] * len(ready)
         if rows:
-            chosen = [requests[number] for number in rows]
             events += self._take(chosen, self.runner.logits(hidden[rows, lasts]))
             for request in chosen:
                 if request in self.active:
                     self._begin_decoding(request)
         return events
+
+    def _admit_sharers(self, request: Request) -> list[Request]:
+        """Those that wait for what a request has just read, as many as there are rows."""
+        found = [] if request.tokens else [one for one in self.waiting if one.shares_prompt(request)]
+        found = found[: self.rows - len(self.active)]
+        for one in found:
+            self._occupy(one)
+            self._copy(request, one, request.read)
+        return found
 
     def _score(self, request: Request, scored: list[Scored], hidden: Tensor) -> None:
         """Note the log-probabilities of the prompt's tokens that follow what was just read, by its states [T, C]."""

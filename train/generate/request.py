@@ -41,6 +41,7 @@ class Scored(NamedTuple):
 @dataclass(eq=False)
 class Request:
     """A prompt and how it is to be continued. `number` is part of its seed: equal requests with equal numbers, equal text.
+    Requests of which `prompt` is the same list are read once (`shares_prompt`).
 
     `allowed`: given the tokens so far, a bool tensor [V] of those that may follow, or None for all.
     """
@@ -61,3 +62,8 @@ class Request:
         default_factory=list
     )  # what the model reads: the prompt and the tokens, or their end
     penalties: Penalties | None = None
+
+    def shares_prompt(self, other: Request) -> bool:
+        """Whether what the one has read of its prompt serves the other: the same list, and the same figures of its tokens."""
+        figures = (self.scored is None) == (other.scored is None) and self.likeliest == other.likeliest
+        return self.prompt is other.prompt and figures

@@ -9,7 +9,7 @@ import asyncio
 import json
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -217,7 +217,7 @@ class Served:
         seed = secrets.randbits(48) if body.seed is None else body.seed % 2**63
         sampling = body.sampling(max(most, 1), seed, stop)
         found = [
-            Request(list(prompt), sampling, number)
+            Request(prompt, sampling, number)  # of one prompt: the same list, which is read once
             for number, prompt in enumerate(one for one in prompts for _ in range(body.n))
         ]
         if body.guided_regex is not None or body.json_schema is not None:
@@ -298,8 +298,8 @@ def _event(value: dict[str, Any]) -> str:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
-def make_app(served: Served) -> ASGIApp:
-    """The ASGI application."""
+def make_app(served: Served, crowded: Callable[[], bool]) -> ASGIApp:
+    """The ASGI application. `crowded`: whether there are so many connections that requests are refused."""
     routes = [
         Route("/", served.home),
         Route("/health", served.health),
@@ -337,4 +337,5 @@ def make_app(served: Served) -> ASGIApp:
         Exception: crashed,
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Outermost(app, served.hosts, served.worker.metrics, frozenset(route.path for route in routes))
+    paths = frozenset(route.path for route in routes)
+    return Outermost(app, served.hosts, served.worker.metrics, paths, crowded)

@@ -124,13 +124,17 @@ async def read(http: HttpRequest, kind: type[Any]) -> Any:
 
 
 class Outermost:
-    """Around the application: checks the Host header, counts responses, and logs what goes wrong without a word of a request.
+    """Around the application: checks the Host header and whether the server is `crowded`, counts responses, and logs what goes wrong
+    without a word of a request.
 
     A page of another site whose name leads to this machine sends that name as Host (DNS rebinding).
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], metrics: Metrics, paths: frozenset[str]) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str], metrics: Metrics, paths: frozenset[str], crowded: Callable[[], bool]
+    ) -> None:  # fmt: skip
         self._app, self._hosts, self._metrics, self._paths = app, hosts, metrics, paths
+        self._crowded = crowded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -149,6 +153,10 @@ class Outermost:
                 await Refused(
                     403, f"the Host header has to be one of {allowed}; start the server with --host to be reached otherwise",
                     code="host_not_allowed",
+                ).response()(scope, receive, counted)  # fmt: skip
+            elif self._crowded():
+                await Refused(
+                    503, "as many connections are open as may; try again", code="overloaded", connection="close", retry_after="1"
                 ).response()(scope, receive, counted)  # fmt: skip
             else:
                 await self._app(scope, receive, counted)

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 STALLED_SECONDS = 30.0  # that a client may take for a request, or to read something of what was written to it
 GRACE_SECONDS = 10.0  # that texts may go on after the first signal
-CONNECTIONS = 512
+CONNECTIONS = 512  # beyond which requests are refused
+# That read prompts. A tokenizer keeps up to 10,000 words for each thread that it has worked in, long ones take tens of MiB.
+THREADS = 4
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -77,8 +80,8 @@ class Server(uvicorn.Server):
 
     def __init__(self, served: Served, ready: Callable[[], None] = lambda: None) -> None:
         config = uvicorn.Config(
-            make_app(served), http=H11Protocol, ws="none", lifespan="off", loop="asyncio", log_config=None, access_log=False,
-            server_header=False, limit_concurrency=CONNECTIONS, timeout_keep_alive=5,
+            make_app(served, lambda: len(self.server_state.connections) > CONNECTIONS), http=H11Protocol, ws="none", lifespan="off",
+            loop="asyncio", log_config=None, access_log=False, server_header=False, timeout_keep_alive=5,
             timeout_graceful_shutdown=round(GRACE_SECONDS) + 5,
         )  # fmt: skip
         super().__init__(config)
@@ -108,6 +111,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(THREADS, "prompts"))
 
         def hand_over(pieces: list[tuple[Receive, Piece | None]]) -> None:
             for receive, piece in pieces:

@@ -72,6 +72,9 @@ def test_several_texts_of_a_prompt_differ_and_come_again(server: Running) -> Non
     first, second = (server.ask("/v1/completions", body).json["choices"] for _ in range(2))
     assert [c["text"] for c in first] == [c["text"] for c in second] and len(first) == 6
     assert len({c["text"] for c in first}) > 3
+    # Prompts of their own are read each by itself.
+    single = server.ask("/v1/completions", {**body, "prompt": ["a"] * 3 + ["b"] * 3, "n": 1}).json["choices"]
+    assert [c["text"] for c in single] == [c["text"] for c in first]
     del body["seed"]
     seeds = [server.ask("/v1/completions", body).json["seed"] for _ in range(2)]
     assert seeds[0] != seeds[1]

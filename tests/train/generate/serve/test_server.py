@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -146,6 +151,97 @@ def test_broken_clients_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> 
                 pass
         until(lambda: not running_one.server.server_state.connections)  # the deaf one, too
         deaf.close()
+
+
+def test_what_connections_are_too_many_for_is_refused_in_openai_s_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(opened()) as running_one:
+        monkeypatch.setattr(server, "CONNECTIONS", 3)
+        others = [running_one.connect() for _ in range(3)]
+        until(lambda: len(running_one.server.server_state.connections) == 3)
+        for path, body in (("/v1/completions", {"prompt": "a"}), ("/health", None)):
+            answer = running_one.ask(path, body)
+            assert answer.status == 503 and answer.error == "as many connections are open as may; try again"
+            assert answer.json["error"]["type"] == "server_error" and answer.headers["retry-after"] == "1"
+            assert answer.headers["connection"] == "close"
+        others.pop().close()
+        until(lambda: running_one.ask("/health").status == 200)
+        assert running_one.ask("/v1/completions", {"prompt": "a", "max_tokens": 2}).status == 200
+        for one in others:
+            one.close()
+
+
+def test_few_threads_read_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps words of its own, so that on a machine of many cores as many threads would take gigabytes."""
+    gate, used = threading.Event(), set[str]()
+    asked, to_thread = list[int](), asyncio.to_thread
+    with running(opened()) as one:
+        prompts = one.served._prompts
+
+        def reading(body: Any) -> list[list[int]]:
+            used.add(threading.current_thread().name)
+            assert gate.wait(120)
+            return prompts(body)
+
+        async def counting(work: Callable[..., Any], *arguments: Any) -> Any:
+            asked.append(1)
+            return await to_thread(work, *arguments)
+
+        monkeypatch.setattr(one.served, "_prompts", reading)
+        monkeypatch.setattr(asyncio, "to_thread", counting)
+        with ThreadPoolExecutor(3 * server.THREADS) as pool:
+            body = {"prompt": "a", "max_tokens": 1}
+            answers = [pool.submit(one.ask, "/v1/completions", body) for _ in range(3 * server.THREADS)]
+            until(lambda: len(asked) == 3 * server.THREADS)
+            until(lambda: len(used) >= server.THREADS)
+            assert one.ask("/health").status == 200  # nothing that waits for a thread holds up the rest
+            gate.set()
+            assert all(answer.result().status == 200 for answer in answers)
+    assert len(used) == server.THREADS
+
+
+def test_nothing_stays_of_requests_that_are_cancelled_or_broken() -> None:
+    """Objects by type, after each of three rounds of clients that leave, break off, or are refused."""
+    with running(opened(context=2000), rows=2) as one:
+
+        def trouble() -> None:
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            for number in range(8):
+                stream = one.begin({"prompt": "a", "n": 2, "stop": ["th", "e"], **ENDLESS})
+                whole = one.connect()
+                body = json.dumps({"prompt": ["b", "c"], "logprobs": 2, "echo": True, **ENDLESS}).encode()
+                whole.sendall(head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+                half_body, half_head, noise = (one.connect() for _ in range(3))
+                half_body.sendall(head + b"Content-Length: 1000\r\n\r\n{")
+                half_head.sendall(head[: 9 * number])
+                noise.sendall(b"\x16\x03\x01 no HTTP\r\n\r\n")
+                assert one.ask("/v1/completions", {"prompt": ["a"] * 60, "n": 2}).status == 400
+                for client in (stream, whole, half_body, half_head, noise):
+                    if number % 2:  # by a reset
+                        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    client.close()
+            until(lambda: not one.served.worker.open and not one.server.server_state.connections)
+            until(lambda: one.metric("texts_active") == 0)
+
+        def counts() -> Counter[str]:
+            gc.collect()
+            found = (type(found) for found in gc.get_objects())
+            return Counter(f"{kind.__module__}.{kind.__name__}" for kind in found)
+
+        trouble()
+        before, worker = counts(), one.served.worker
+        for _ in range(3):
+            trouble()
+        assert not worker._open and not worker._texts._texts and not worker.engine.busy
+        own = ("corpusmill.", "uvicorn.", "starlette.", "h11.", "asyncio.", "_asyncio.", "tokenizers.")
+
+        def more() -> dict[str, int]:
+            grown = counts() - before
+            return {kind: count for kind, count in grown.items() if kind.startswith(own)}
+
+        # What a request leaves would be there 24 times; a connection of the tests' own may still be ending.
+        until(lambda: max(more().values(), default=0) < 8)
 
 
 def more(client: socket.socket) -> bool:
