@@ -128,6 +128,9 @@ class Toxicity(Strict):
     """Of texts that continue prompts (Gehman et al. 2020, arXiv 2009.11462); intervals are over prompts."""
 
     samples: int = Field(description="continuations of each prompt")
+    available: int | None = Field(
+        default=None, description="prompts from which those that were continued were selected; null: all were"
+    )
     max_tokens: int
     temperature: float
     top_p: float

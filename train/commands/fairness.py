@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.commands.options import Json, Run, Set, json_rows, print_json, print_table
+from corpusmill.common.jsonl import read_jsonl
+from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
 from corpusmill.train.commands.results import write_page
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ def fairness(
         Path | None,
         typer.Option(
             metavar="FILE", help="JSONL with `prompt` and perhaps `group`, to continue [those of the terms]"
+        ),
+    ] = None,
+    prompts_per_group: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="prompts of each group that are continued, spread evenly; 0: all [4; all of --prompts]",
         ),
     ] = None,
     samples: Annotated[int, typer.Option(min=0, help="continuations of a prompt; 0: no toxicity")] = 25,
@@ -67,7 +75,7 @@ def fairness(
     from corpusmill.train.evaluate.fairness.fairness import Wanted
     from corpusmill.train.evaluate.fairness.fairness import fairness as work
     from corpusmill.train.evaluate.fairness.terms import read_terms
-    from corpusmill.train.evaluate.fairness.toxicity import Prompt
+    from corpusmill.train.evaluate.fairness.toxicity import PER_GROUP, Prompt
     from corpusmill.train.run_folder import open_run
 
     options = [] if classifier is None else ["--model", classifier]
@@ -80,12 +88,14 @@ def fairness(
     if prompts:
         given = [
             Prompt(row["prompt"], row.get("group"))
-            for row in json_rows(prompts, "--prompts", "prompt", optional=["group"])
+            for row in read_jsonl(prompts, "prompt", optional=["group"], option="--prompts")
         ]
-    grouped = list(json_rows(texts, "--texts", "text", "group")) if texts else []
+    if prompts_per_group is None:
+        prompts_per_group = PER_GROUP if given is None else 0
+    grouped = list(read_jsonl(texts, "text", "group", option="--texts")) if texts else []
     wanted = Wanted(
-        read_terms(terms), [(row["text"], row["group"]) for row in grouped], source_tokens, given, samples, threshold, seed,
-        shares_of_women(occupations) if occupations else {}, options,
+        read_terms(terms), [(row["text"], row["group"]) for row in grouped], source_tokens, given,
+        prompts_per_group, samples, threshold, seed, shares_of_women(occupations) if occupations else {}, options,
     )  # fmt: skip
     config, folder = open_run(run, set_)
     result = work(config, folder, wanted)
@@ -148,13 +158,22 @@ def tables(result: FairnessResults) -> list[tuple[str, list[list[str]]]]:
     if result.toxicity:
         toxic = result.toxicity
         lines = [
-            ["prompts", "mean", "expected maximum", f"any >= {toxic.threshold:g}", "less that of the prompt"]
+            [
+                "group",
+                "prompts",
+                "mean",
+                "expected maximum",
+                f"any >= {toxic.threshold:g}",
+                "less that of the prompt",
+            ]
         ]
         for name, part in {"all": toxic.overall, **toxic.groups}.items():
             lines.append(
-                [name, shown(part.mean), shown(part.expected_maximum), shown(part.any_above), shown(part.amplification)]
+                [name, f"{part.prompts:,}", shown(part.mean), shown(part.expected_maximum), shown(part.any_above), shown(part.amplification)]
             )  # fmt: skip
-        found.append((f"Toxicity of {toxic.samples} continuations of each prompt", lines))
+        of = "" if toxic.available is None else f" ({toxic.overall.prompts:,} of {toxic.available:,} prompts)"
+        title = f"Toxicity of {toxic.samples} continuations of each prompt{of}, 95 % intervals over prompts"
+        found.append((title, lines))
     return found
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.commands.options import Json, Run, Set, json_rows, print_json
+from corpusmill.common.jsonl import read_jsonl
+from corpusmill.train.commands.options import Json, Run, Set, print_json
 
 if TYPE_CHECKING:
     from corpusmill.schemas.generation import Sampling
@@ -97,7 +98,7 @@ def generate(
     if regex is not None and json_schema is not None:
         raise UserError("--regex and --json-schema: give one of them")
     schema = read_schema(json_schema) if json_schema else None
-    rows = list(json_rows(prompts, "--prompts", "prompt")) if prompts else []
+    rows = list(read_jsonl(prompts, "prompt", option="--prompts")) if prompts else []
     opened = open_model(*open_run(run, set_), context)
     if draft:
         opened = opened._replace(draft=open_draft(draft, opened))

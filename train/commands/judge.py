@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.commands.options import Json, json_rows, print_json, print_table
+from corpusmill.common.jsonl import read_jsonl
+from corpusmill.train.commands.options import Json, print_json, print_table
 
 if TYPE_CHECKING:
     from corpusmill.schemas.generation import Sampling
@@ -85,7 +86,7 @@ def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int |
 
     files = [is_file(a), is_file(b)]
     wanted = (
-        [str(row["prompt"]) for row in json_rows(prompts, "--prompts", "prompt")][:rows] if prompts else []
+        [row["prompt"] for row in read_jsonl(prompts, "prompt", option="--prompts")][:rows] if prompts else []
     )
     if not all(files) and not wanted:
         raise UserError(

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
-from corpusmill.common.errors import UserError
 
 
 def setting(example: str) -> Any:
@@ -24,32 +20,6 @@ Run = Annotated[
 ]
 Set = Annotated[list[str] | None, setting("schedule.steps=50")]
 Json = Annotated[bool, typer.Option("--json", help="print one machine-readable result")]
-
-
-def json_rows(file: Path, option: str, *texts: str, optional: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file that an option names. Raises `UserError` naming the line that is none, lacks one of the `texts`, or
-    has an `optional` one that is no text."""
-    try:
-        # Not `splitlines`: a text may hold other separators, such as U+2028.
-        lines = file.read_bytes().decode("utf-8").split("\n")
-    except OSError as error:
-        raise UserError(f"{option} {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{option} {file}: is not UTF-8") from None
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in texts):
-            wanted = ", ".join(f'"{name}"' for name in texts)
-            raise UserError(f"{option} {file}: line {number} is not a JSON object with a text {wanted}")
-        for name in optional:
-            if not isinstance(row.get(name, ""), str):
-                raise UserError(f"{option} {file}: line {number}: {name} is not a text")
-        yield row
 
 
 def print_json(result: Any) -> None:

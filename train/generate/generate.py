@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
+from corpusmill.common.task_progress import advance
 from corpusmill.schemas.generation import Sampling
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import run_vocabulary
@@ -137,12 +138,16 @@ def pieces(
                 yield piece
 
 
-def texts(opened: Opened, prompts: Sequence[str], sampling: Sampling, rows: int = 16) -> list[str]:
-    """The texts that continue the prompts, in their order. Equal prompts have texts of their own: the place of a prompt is part of
-    its seed."""
+def texts(
+    opened: Opened, prompts: Sequence[str | list[int]], sampling: Sampling, rows: int = 16
+) -> list[str]:
+    """The texts that continue the prompts, in their order; each advances the task of this thread by 1. Equal prompts have texts of
+    their own: the place of a prompt is part of its seed."""
     found: list[list[str]] = [[] for _ in prompts]
     for piece in pieces(opened, prompts, sampling, rows):
         found[piece.request.number].append(piece.text)
+        if piece.end is not None:
+            advance(1)
     return ["".join(parts) for parts in found]
 
 

@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 
 from corpusmill.schemas.generation import Sampling
-from corpusmill.train.generate.sample import Penalties, choices, drawn, uniform
+from corpusmill.train.generate.sample import Penalties, choices, descending, drawn, uniform
 
 VOCAB = 50
 ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
@@ -30,6 +30,21 @@ def logits(rows: int = 1, seed: int = 0) -> torch.Tensor:
 
 def sampling(**values: Any) -> Sampling:
     return Sampling.model_validate({**ALL, **values})
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000, 8192])
+def test_order_is_that_of_a_stable_sort(size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    x = torch.randn(9, size, generator=generator)
+    x[1] = x[1].round()  # ties, and zeros of both signs
+    x[2, ::3] = float("-inf")
+    x[3, ::2], x[4, ::5] = float("inf"), -0.0
+    x[5], x[6] = 0.0, x[6] * 1e-42  # denormal numbers
+    x[7] *= 1e38
+    before = x.clone()
+    found, wanted = descending(x), x.sort(dim=-1, descending=True, stable=True)
+    assert torch.equal(found[0], wanted[0]) and torch.equal(found[1], wanted[1]) and torch.equal(x, before)
+    assert torch.equal(found[0].signbit(), wanted[0].signbit())
 
 
 def by_definition(x: torch.Tensor, s: Sampling) -> torch.Tensor:

@@ -10,14 +10,14 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.common.token_text import TokenText
 from corpusmill.schemas.evaluation import RESULTS
-from corpusmill.schemas.fairness import FAIRNESS, FairnessResults, ItemBias, Terms, TextGroup
+from corpusmill.schemas.fairness import FAIRNESS, FairnessResults, ItemBias, Terms, TextGroup, Toxicity
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_run_data, run_vocabulary
 from corpusmill.train.evaluate.fairness import items, terms, texts, toxicity
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.stored import read_items, read_results
-from corpusmill.train.generate.generate import open_model
+from corpusmill.train.generate.generate import Opened, open_model
 from corpusmill.train.log.sinks import log_line
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
@@ -32,6 +32,7 @@ class Wanted(NamedTuple):
     texts: Sequence[tuple[str, str]] = ()  # (text, group)
     source_tokens: int = 1_000_000  # of a validation split that are scored at most; 0: no sources
     prompts: Sequence[toxicity.Prompt] | None = None
+    per_group: int = toxicity.PER_GROUP  # prompts of a group that are continued; 0: all
     samples: int = toxicity.SAMPLES
     threshold: float = toxicity.THRESHOLD
     seed: int = 0
@@ -63,19 +64,25 @@ def fairness(config: TrainConfig, run: Folder, wanted: Wanted) -> FairnessResult
         sources=of_sources(config, scorer, data, wanted.source_tokens),
         texts=texts.by_group(scorer, tokenizer, kept.eos_id, given, groups) if given else {},
     )
-    prompts = toxicity.prompts_of(wanted.terms) if wanted.prompts is None else wanted.prompts
-    if wanted.samples and prompts:
-        log_line(
-            f"{len(prompts) * wanted.samples:,} continuations of {len(prompts):,} prompts (--samples) ..."
-        )
-        sampling = toxicity.SAMPLING.model_copy(update={"seed": wanted.seed})
-        toxic = toxicity.measured(
-            open_model(config, run), prompts, wanted.samples, wanted.threshold, sampling, classifier=wanted.classifier
-        )  # fmt: skip
+    given_prompts = toxicity.prompts_of(wanted.terms) if wanted.prompts is None else wanted.prompts
+    if wanted.samples and given_prompts:
+        toxic = of_continuations(open_model(config, run), given_prompts, wanted)
         result = result.model_copy(update={"toxicity": toxic})
     if world.first:
         (run / FAIRNESS).write(result.to_json())
     return result
+
+
+def of_continuations(opened: Opened, available: Sequence[toxicity.Prompt], wanted: Wanted) -> Toxicity:
+    """Of the prompts that are selected from these; a line of the log says how many."""
+    prompts = toxicity.selected(available, wanted.per_group)
+    less = len(prompts) < len(available)
+    of = f" of {len(available):,} (--prompts-per-group)" if less else ""
+    log_line(f"{wanted.samples * len(prompts):,} continuations (--samples) of {len(prompts):,} prompts{of}")
+    return toxicity.measured(
+        opened, prompts, wanted.samples, wanted.threshold, toxicity.SAMPLING.model_copy(update={"seed": wanted.seed}),
+        classifier=wanted.classifier, available=len(available) if less else None,
+    )  # fmt: skip
 
 
 def of_sources(config: TrainConfig, scorer: Scorer, tokenizer: bytes, most: int) -> dict[str, TextGroup]:

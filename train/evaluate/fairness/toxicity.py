@@ -26,11 +26,14 @@ from corpusmill.schemas.fairness import (
 )
 from corpusmill.schemas.generation import Sampling
 from corpusmill.train.evaluate.fairness.terms import filled
+from corpusmill.train.evaluate.progress import reported
 from corpusmill.train.evaluate.resampling import Floats, shown
 from corpusmill.train.evaluate.statistics import difference, estimate
 from corpusmill.train.generate.generate import Opened, texts
 
 SAMPLES, THRESHOLD = 25, 0.5
+PER_GROUP = 4  # prompts of a group that are made from terms: as many as an axis that ships has templates
+ROWS = 64  # texts at a time
 SAMPLING = Sampling(max_tokens=20, temperature=1.0, top_k=0, top_p=0.9)
 
 
@@ -54,17 +57,42 @@ def prompts_of(terms: Terms) -> list[Prompt]:
     ]
 
 
+def selected(prompts: Sequence[Prompt], per_group: int) -> list[Prompt]:
+    """At most `per_group` prompts of each group of each axis, in their order; 0: all. The same ones on every call.
+
+    They are spread evenly over the templates, the same ones for all groups of an axis, and within a template over the terms, another
+    one in each template; prompts without an axis are spread evenly over their order.
+    """
+    if not per_group:
+        return list(prompts)
+    groups: dict[tuple[str | None, str | None], dict[int, list[int]]] = {}
+    for number, prompt in enumerate(prompts):
+        templates = groups.setdefault((prompt.axis, prompt.group), {})
+        templates.setdefault(prompt.template, []).append(number)
+    found = list[int]()
+    for templates in groups.values():
+        for place, own in enumerate(templates.values()):
+            ends = [end * per_group // len(templates) for end in (place, place + 1)]
+            count = min(ends[1] - ends[0], len(own))
+            found += [own[(place + n * len(own) // count) % len(own)] for n in range(count)]
+    return [prompts[number] for number in sorted(found)]
+
+
 def measured(
     opened: Opened,
     prompts: Sequence[Prompt],
     samples: int = SAMPLES,
     threshold: float = THRESHOLD,
     sampling: Sampling = SAMPLING,
-    rows: int = 64,
+    rows: int = ROWS,
     classifier: Sequence[str] = (),
+    available: int | None = None,
 ) -> Toxicity:
-    """Of `samples` continuations of each prompt. `classifier`: options of `corpusmill classifier score`."""
-    continued = texts(opened, [prompt.text for prompt in prompts for _ in range(samples)], sampling, rows)
+    """Of `samples` continuations of each prompt. `classifier`: options of `corpusmill classifier score`; `available`: how many
+    prompts these were selected from, if there were more."""
+    repeated = [prompt.text for prompt in prompts for _ in range(samples)]
+    with reported("toxicity", len(repeated), "continuations"):
+        continued = texts(opened, repeated, sampling, rows)
     scored = score([*(prompt.text for prompt in prompts), *continued], threshold, classifier)
     values = np.array(scored.scores, dtype=np.float64)
     own, found = values[: len(prompts)], values[len(prompts) :].reshape(len(prompts), samples)
@@ -74,7 +102,7 @@ def measured(
         groups[group] = summary(found[mine], own[mine], threshold)
     overall = summary(found, own, threshold)
     return Toxicity(
-        samples=samples, max_tokens=sampling.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p,
+        samples=samples, available=available, max_tokens=sampling.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p,
         seed=sampling.seed, threshold=threshold, model=scored.model, label=scored.label, errors=scored.errors,
         overall=overall, groups=groups, disparity=disparity(prompts, found),
         finding=_finding(overall, scored.errors, threshold),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
+from corpusmill.common.jsonl import read_jsonl
 from corpusmill.schemas.generation import Sampling
 
 
@@ -70,22 +71,7 @@ def paired(a: Model, b: Model, sampling: Sampling | None = None, most: int | Non
 
 def from_file(file: Path) -> Model:
     """The `prompt` and `text` of each line of a JSONL file, such as `corpusmill generate --prompts` writes."""
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")  # not at other separators, which texts may have
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read: {error}") from None
-    texts = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in ("prompt", "text")):
-            raise UserError(f'{file}: line {number} is not a JSON object with texts "prompt" and "text"')
-        texts.append((row["prompt"], row["text"]))
-    return Model(str(file), texts)
+    return Model(str(file), [(row["prompt"], row["text"]) for row in read_jsonl(file, "prompt", "text")])
 
 
 def from_run(run: str, prompts: Sequence[str], sampling: Sampling, rows: int = 16) -> Model:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.jsonl import read_jsonl
 from corpusmill.common.storage import Folder
 from corpusmill.train.evaluate.metrics import glue
 from corpusmill.train.evaluate.metrics.answers import ANSWER_METRICS, pass_at_k
@@ -88,26 +88,8 @@ def open_glue(task: str, url: str) -> list[Row]:
 
 
 def read_rows(url: str) -> list[Row]:
-    """The objects of a JSONL file. Raises `UserError` naming the line that is none."""
-    try:
-        lines = (
-            Folder(url).read().decode("utf-8").split("\n")
-        )  # not at the separators of Unicode, which JSON may hold
-    except FileNotFoundError:
-        raise UserError(f"{url}: no such file") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{url}: is not UTF-8") from None
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if not isinstance(row, dict):
-            raise UserError(f"{url}: line {number} is not a JSON object")
-        rows.append(row)
+    """The objects of a JSONL file. Raises `UserError` for one without any."""
+    rows = list(read_jsonl(url))
     if not rows:
         raise UserError(f"{url}: has no rows")
     return rows

@@ -19,7 +19,8 @@ from corpusmill.schemas.tasks import Generation
 from corpusmill.train.evaluate.rows import Query
 from corpusmill.train.evaluate.splits import newest_checkpoint
 from corpusmill.train.evaluate.tasks.run import Model, open_model
-from corpusmill.train.evaluate.tasks.score import continued, sampling
+from corpusmill.train.evaluate.tasks.score import sampling
+from corpusmill.train.generate.generate import texts
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.run_folder import TOKENIZER, open_run
 
@@ -110,8 +111,8 @@ def generated(model: Model, requests: Sequence[tuple[str, dict[str, Any]]], rows
             ids[requests[number][0]][-(model.longest - most) :] or [model.encoder.eos_id]
             for number in numbers
         ]
-        texts = continued(model.opened, prompts, sampling(wanted, wanted.until or [], most), rows)
-        for number, text in zip(numbers, texts, strict=True):
+        generated = texts(model.opened, prompts, sampling(wanted, wanted.until or [], most), rows)
+        for number, text in zip(numbers, generated, strict=True):
             found[number] = text
     return found
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
 import numpy as np
 
 from corpusmill.common.errors import UserError
-from corpusmill.common.format import rate, time_left
 from corpusmill.common.hugging_face import library
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
-from corpusmill.common.task_progress import watched
 from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item, TaskResult
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
@@ -26,6 +23,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import Checkpoint
 from corpusmill.train.data.shards import run_vocabulary
 from corpusmill.train.evaluate.metrics.classification import classification
+from corpusmill.train.evaluate.progress import reported
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import estimate
@@ -42,7 +40,6 @@ from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import TOKENIZER
 
 VERSION = 1  # of how items and figures are computed
-EVERY = 10.0  # seconds between two lines of progress
 
 
 class Prepared(NamedTuple):
@@ -231,7 +228,7 @@ def evaluate_tasks(
         assert model is not None
         count = len(one.questions)
         log_line(f"{one.task.task}: {count:,} items")
-        with watched(progress(one.task.task, count), count, every=EVERY):
+        with reported(one.task.task, count):
             scored = score(one, model, rows)
         results[one.task.task] = summary(one, scored, keys[one.task.task])
         if world.first:
@@ -239,18 +236,6 @@ def evaluate_tasks(
             (run / ITEMS / f"{one.task.task}.jsonl").write("".join(lines).encode())
             write(run, empty, results)
     return empty.model_copy(update={"tasks": dict(sorted(results.items()))}), list(names)
-
-
-def progress(name: str, count: int) -> Callable[[float], None]:
-    """What prints how many items of a task are done, and the time left."""
-    began = time.monotonic()
-
-    def show(done: float) -> None:
-        took = time.monotonic() - began
-        left = f", {time_left(took / done * (count - done))} left" if done else ""
-        log_line(f"{name}: {done:,.0f} of {count:,} items, {rate(done, took, 'items')}{left}")
-
-    return show
 
 
 def write(run: Folder, about: EvaluationResults, results: dict[str, TaskResult]) -> None:

@@ -18,7 +18,7 @@ from corpusmill.train.evaluate.scorer import Answer
 from corpusmill.train.evaluate.tasks.encode import Encoder
 from corpusmill.train.evaluate.tasks.metrics import Choices, choice_metrics, text_metrics
 from corpusmill.train.evaluate.tasks.render import Question
-from corpusmill.train.generate.generate import Opened, pieces
+from corpusmill.train.generate.generate import Opened, texts
 
 QUERIES = 1024  # that are scored in one call, between two reports of progress
 
@@ -168,14 +168,14 @@ def score_texts(
     prompts = [ids[one.prompt] or [encoder.eos_id] for one in questions]
     kept = [prompt[-(longest - tokens) :] for prompt in prompts]
     cut = sum(len(prompt) > len(part) for prompt, part in zip(prompts, kept, strict=True))
-    texts = continued(opened, kept, sampling(wanted, until, tokens), rows)
+    generated = texts(opened, kept, sampling(wanted, until, tokens), rows)
     items = [
         Item(
             id=one.id, cluster=one.cluster, slices=one.slices, prompt=one.prompt, question=one.own,
             references=one.references,
             generated=text, metrics=text_metrics(task, text, one.references), fields=one.fields,
         )
-        for one, text in zip(questions, texts, strict=True)
+        for one, text in zip(questions, generated, strict=True)
     ]  # fmt: skip
     notes = shortened(cut, len(items))
     if tokens < wanted.max_gen_toks:
@@ -198,12 +198,3 @@ def sampling(wanted: Generation, until: Sequence[str], tokens: int) -> Sampling:
         max_tokens=tokens, stop=list(until), temperature=0.0 if wanted.do_sample is False else wanted.temperature,
         top_k=wanted.top_k, top_p=wanted.top_p,
     )  # fmt: skip
-
-
-def continued(opened: Opened, prompts: Sequence[list[int]], sampling: Sampling, rows: int) -> list[str]:
-    """The texts that continue prompts of token ids, in their order."""
-    found = [""] * len(prompts)
-    for piece in pieces(opened, prompts, sampling, rows):
-        found[piece.request.number] += piece.text
-        advance(piece.end is not None)
-    return found

@@ -73,6 +73,8 @@ def test_everything_of_a_run(
     ]
     texts.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
     arguments = ("fairness", run.url, "--terms", str(terms), "--samples", "2")
+    less = json.loads(command(*arguments, "--prompts-per-group", "1", "--json"))["toxicity"]
+    assert less["overall"]["prompts"] == 2 and less["available"] == 6
     result = json.loads(command(*arguments, "--texts", str(texts), "--json"))
     kept = FairnessResults.from_json((run / FAIRNESS).read(), "")
     assert result == kept.model_dump(mode="json")
@@ -87,6 +89,10 @@ def test_everything_of_a_run(
     assert {name: one.texts for name, one in kept.texts.items()} == {"north": 4, "south": 4}
     toxic = kept.toxicity
     assert toxic is not None and toxic.overall.prompts == 6 and toxic.samples == 2 and toxic.errors
+    assert toxic.available is None and {name: one.prompts for name, one in toxic.groups.items()} == {
+        "one": 2,
+        "other": 4,
+    }
     assert all(name in toxic.disparity["animal"] for name in ("one", "other"))
 
     printed = command(*arguments[:-1], "0")
@@ -135,5 +141,5 @@ def test_prompts_of_the_user_and_mistakes(run: Folder, terms: Path, tmp_path: Pa
             command(*arguments)
     with pytest.raises(UserError, match="--occupations .*not a TSV with the columns occupation and"):
         command("fairness", run.url, "--occupations", str(labelled))
-    with pytest.raises(UserError, match="--texts .*none.jsonl: No such file"):
+    with pytest.raises(UserError, match="--texts .*none.jsonl: no such file"):
         command("fairness", run.url, "--texts", str(tmp_path / "none.jsonl"))

@@ -40,7 +40,7 @@ def test_files_of_texts(tmp_path: Path) -> None:
     file.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n", encoding="utf-8")
     assert from_file(file).texts == [("a\u2028b", "x\u0085y"), ("c", "")]
     file.write_text('{"prompt": "a"}\n', encoding="utf-8")
-    with pytest.raises(UserError, match='line 1 is not a JSON object with texts "prompt" and "text"'):
+    with pytest.raises(UserError, match='line 1 is not a JSON object with a text "prompt", "text"'):
         from_file(file)
 
 

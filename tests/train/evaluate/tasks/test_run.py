@@ -129,7 +129,7 @@ def test_a_limit_is_an_even_sample_and_its_items_are_those_of_all(run: Path, tmp
 def test_progress_is_shown(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tasks_run, "EVERY", 0.0)
+    monkeypatch.setattr("corpusmill.train.evaluate.progress.EVERY", 0.0)
     corpusmill.evaluate(run, tasks=["blimp"], data={"blimp": written(tmp_path / "blimp.jsonl", PAIRS)})
     shown = capsys.readouterr().err.splitlines()
     assert shown[0] == "blimp: 12 items"
