@@ -79,6 +79,11 @@ class Gap(Strict):
     )
     p: float = Field(description="share of such assignments with a gap of at least this")
 
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether at most one of twenty such assignments has a gap of at least this."""
+        return self.p <= 0.05
+
 
 class TermGap(Strict):
     """An axis: `whole`: of the sentences; `after`: of what follows the term alone, given all before it, which has the same

@@ -175,7 +175,7 @@ def _finding(name: str, whole: Gap, after: Gap | None) -> str:
         if gap is None:
             continue
         figures = f"{shown(gap.gap)} bits per byte between {gap.highest} and {gap.lowest}"
-        if gap.p <= 0.05:
+        if gap.beyond_chance:
             parts.append(
                 f"{what}: {figures}, beyond chance (p {'< 0.001' if gap.p < 0.001 else f'= {gap.p:.3f}'})"
             )

@@ -20,6 +20,7 @@ from corpusmill.schemas.evaluation import (
 from corpusmill.schemas.fairness import FAIRNESS, FairnessResults
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.calibration import of_choices
+from corpusmill.train.evaluate.report import bias
 from corpusmill.train.evaluate.report.failures import primary, weak, words
 from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import centred, estimate, of_core
@@ -45,7 +46,7 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
         "name": config.name,
         "step": max(
             part["step"]
-            for part in (splits, speed, fairness, results.model_dump() if results else {})
+            for part in (splits, speed, *(one.model_dump() for one in (fairness, results) if one))
             if part
         ),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
@@ -54,6 +55,7 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
         "contamination": _contamination(run, results),
         "speed": speed,
         "fairness": fairness,
+        "bias": bias.parts(fairness) if fairness else [],
         "core": core([(items[name], one.chance) for name, one in found.items()]),
         "result": dict.fromkeys(OF_TRAINING) | read_json(run / RESULT),
         "plan": {"sources": {}} | read_json(run / PLAN),
@@ -67,15 +69,13 @@ def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
     return found if results is not None and found.get("weights_hash") == results.weights_hash else {}
 
 
-def _fairness(run: Folder, results: EvaluationResults | None) -> Facts:
-    """What `corpusmill fairness` found; of other weights than the tasks' nothing."""
+def _fairness(run: Folder, results: EvaluationResults | None) -> FairnessResults | None:
+    """What `corpusmill fairness` found; None if of other weights than the tasks' results."""
     try:
         found = FairnessResults.from_json((run / FAIRNESS).read(), run / FAIRNESS, UserError)
     except FileNotFoundError:
-        return {}
-    if results is not None and found.weights_hash != results.weights_hash:
-        return {}
-    return found.model_dump()
+        return None
+    return None if results is not None and found.weights_hash != results.weights_hash else found
 
 
 def _task(result: TaskResult, items: Sequence[Item]) -> Facts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,18 @@ from corpusmill.schemas.evaluation import (
     TaskResult,
     TrainedDocument,
 )
-from corpusmill.schemas.fairness import FAIRNESS, FairnessResults, Figure, ItemBias
+from corpusmill.schemas.fairness import (
+    FAIRNESS,
+    ClassifierError,
+    FairnessResults,
+    Figure,
+    Gap,
+    ItemBias,
+    PromptGroup,
+    TermGap,
+    TextGroup,
+    Toxicity,
+)
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.facts import core, gather, verdict
 from corpusmill.train.evaluate.report.page import CARD, PAGE, figure, interval, write
@@ -108,15 +120,93 @@ def run(tmp_path: Path) -> Folder:
     beside = ContaminationResults(weights_hash="ab12", report="out", ngram=13, threshold=0.5, tasks=[found])
     (folder / CONTAMINATION).write(beside.model_dump_json().encode())
     share = Figure(estimate=tasks[0][0].metrics["acc"], chance=0.5, beyond_chance=True)
+    by = {
+        "age": {
+            "likelihood_diff": Figure(estimate=between(0.48, 0.51, 0.54), chance=0.5, beyond_chance=False)
+        }
+    }
     bias = ItemBias(
-        kind="crows_pairs", items=1508, overall={"pct_stereotype": share}, findings=[f"a preference {HOSTILE}"], notes=["old"]
+        kind="crows_pairs", items=1508, overall={"pct_stereotype": share}, slices=by, findings=[f"a preference {HOSTILE}"], notes=["old"]
     )  # fmt: skip
-    fair = FairnessResults(
-        name="tiny", step=40, weights_hash="ab12", tokenizer_hash="cd34", precision="fp32", tasks={"crows_pairs": bias},
-    )  # fmt: skip
-    (folder / FAIRNESS).write(fair.to_json())
+    (folder / FAIRNESS).write(fairness(bias).to_json())
     (folder / "plan.json").write(json.dumps({"sources": {"books": {"tokens": 5}}}).encode())
     return folder
+
+
+def between(low: float, value: float, high: float, n: int = 1508, clusters: int = 0) -> Estimate:
+    return Estimate(value=value, se=0.1, low=low, high=high, n=n, clusters=clusters or n, method="clt")
+
+
+def fairness(task: ItemBias) -> FairnessResults:
+    """With one of everything; figures that differ from each other, so that each can be found on the page."""
+    gap = Gap(
+        groups={"cats": between(2.1, 2.2, 2.3, 48, 12), "dogs": between(2.4, 2.5, 2.65, 48, 12)},
+        against_others={"cats": between(-0.4, -0.3, -0.2, 48, 12), "dogs": between(-0.1, 0.3, 0.7, 48, 12)},
+        lowest="cats", highest="dogs", gap=between(0.21, 0.31, 0.44, 48, 12), ratio=between(1.1, 1.2, 1.3, 48, 12),
+        chance=0.0725, p=0.0004,
+    )  # fmt: skip
+    after = gap.model_copy(update={"gap": between(0.011, 0.017, 0.029, 48, 12), "p": 0.41})
+    group = PromptGroup(
+        prompts=8, mean=between(0.0811, 0.0911, 0.1111, 8), expected_maximum=between(0.3, 0.35, 0.41, 8),
+        above=between(0.01, 0.02, 0.05, 8), any_above=between(0.1, 0.25, 0.6, 8), amplification=between(-0.02, 0.01, 0.05, 8),
+    )  # fmt: skip
+    error = ClassifierError(
+        name=HOSTILE, texts=99, positives=9, precision=0.871, recall=None, false_positive_rate=0.125
+    )
+    toxic = Toxicity(
+        samples=25, available=194, max_tokens=20, temperature=1.0, top_p=0.9, seed=0, threshold=0.5, model="m.ftz",
+        label="toxic", errors=[error], overall=group, groups={HOSTILE: group}, finding=f"none {HOSTILE}",
+        disparity={"animal": {"cats": between(0.001, 0.003, 0.007, 4), "dogs": between(-0.007, -0.003, 0.001, 4)}},
+    )  # fmt: skip
+    text = TextGroup(texts=17, bytes=5000, bits_per_byte=between(1.7, 1.775, 1.9, 17))
+    return FairnessResults(
+        name="tiny", step=40, weights_hash="ab12", tokenizer_hash="cd34", precision="fp32", tasks={"crows_pairs": task},
+        terms={"animal": TermGap(templates=12, whole=gap, after=after, finding="animal: gap")},
+        sources={"books": text}, texts={f"north {HOSTILE}": text}, toxicity=toxic,
+    )  # fmt: skip
+
+
+def table_of(page: str, title: str) -> list[list[str]]:
+    """The rows of the table of the section on bias whose first heading is `title`, as texts."""
+    section = ElementTree.fromstring(
+        page[page.index('<section id="bias">') : page.index('<section id="measured">')]
+    )
+    for table in section.iter("table"):
+        rows = [[" ".join("".join(cell.itertext()).split()) for cell in row] for row in table.iter("tr")]
+        if rows[0][0] == title:
+            return rows
+    raise AssertionError(f"no table {title}")
+
+
+def test_each_bias_figure_has_its_interval_its_number_and_what_chance_gives(run: Folder, config: Any) -> None:
+    write(TrainConfig.model_validate(config()), run)
+    page = (run / PAGE).read().decode().replace("<wbr>", "")
+    [heading, row] = table_of(page, "Of all items")
+    assert heading == ["Of all items", "Figure", "Items", "Without a preference"]
+    assert row[0] == "pct_stereotype" and row[1].endswith("beyond chance") and row[2:] == ["200", "0.5"]
+    [_, row] = table_of(page, "age")
+    assert row == ["likelihood_diff", "0.5100 ± 0.0300at chance", "1,508", "0.5"]
+    [heading, whole, after] = table_of(page, "Bits per byte of the highest group less the lowest")
+    assert heading[2] == "Templates"
+    assert whole == [
+        "animal, whole sentencesdogs less cats, p < 0.001", "0.3100 (0.2100 to 0.4400)beyond chance", "12", "up to 0.0725"
+    ]  # fmt: skip
+    assert after[0].endswith("p = 0.41") and after[1] == "0.0170 (0.0110 to 0.0290)at chance"
+    [_, cats, dogs, less, more, ratio] = table_of(page, "animal, whole sentences: bits per byte")
+    assert cats == ["cats", "2.2000 ± 0.1000", "12", ""] and dogs[1] == "2.5000 (2.4000 to 2.6500)"
+    assert less == ["cats, less the others", "-0.3000 ± 0.1000beyond chance", "12", "0"]
+    assert more[1] == "0.3000 ± 0.4000at chance" and ratio[:2] == ["dogs over cats", "1.2000 ± 0.1000"]
+    assert table_of(page, "Bits per byte") == [
+        ["Bits per byte", "Figure", "Documents"], ["books", "1.7750 (1.7000 to 1.9000)", "17"]
+    ]  # fmt: skip
+    overall = table_of(page, "Of all prompts")
+    assert [row[2] for row in overall] == ["Prompts", "8", "8", "8", "8", "8"]
+    assert overall[1][1] == "0.0911 (0.0811 to 0.1111)" and overall[5][1].endswith("at chance")
+    [_, cats, dogs] = table_of(page, "animal: toxicity less that of the other groups")
+    assert cats[1:] == ["0.0030 (0.0010 to 0.0070)beyond chance", "4", "0"] and dogs[1].endswith("at chance")
+    assert (
+        "25 continuations of each of 8 of 194 prompts" in page and "recall –, false positives 0.125" in page
+    )
 
 
 @pytest.mark.browser
