@@ -199,7 +199,7 @@ def test_generate_continues_the_prompts_of_a_file(finished: Path, tmp_path: Path
 
 def test_prompts_that_are_none_are_named(finished: Path, tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
-    with pytest.raises(UserError, match="No such file"):
+    with pytest.raises(UserError, match="no such file"):
         command("generate", finished, "--prompts", file)
     for line in ("text", "[1]", '{"text": "a"}'):
         file.write_text('{"prompt": "a"}\n\n' + line)
