@@ -64,11 +64,11 @@ def prompts(size: Size, count: int, length: int) -> list[list[int]]:
     return torch.randint(1, size.vocabulary, (count, length), generator=generator).tolist()
 
 
-def spent(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
+def spent(work: Callable[[], Any]) -> float:
     """Median seconds of several calls, after one to warm up."""
     work()
     found = []
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         began = time.perf_counter()
         work()
         found.append(time.perf_counter() - began)
@@ -96,8 +96,9 @@ def once(size: Size, runner: Runner, batch: int, length: int, tokens: int) -> fl
 
 
 def decoding(size: Size, runner: Runner, batch: int, length: int, tokens: int) -> float:
-    """The median of `once`, after one that warms up."""
-    return median([once(size, runner, batch, length, tokens) for _ in range(ROUNDS + 1)][1:])
+    """The median of such texts, in one engine."""
+    engine, texts = Engine(runner, batch), prompts(size, batch, length)
+    return spent(lambda: text_of(engine, texts, tokens))
 
 
 def first_token(size: Size, runner: Runner, others: int, count: int = 20) -> list[float]:
@@ -239,10 +240,10 @@ def section(size: Size) -> None:
     reason, peer = "", None
     try:
         peer = Peer(model)
-        versus(size, runner, peer)
     except NotMeasured as error:
         reason = str(error)
-        versus(size, runner, None)
+    try:
+        versus(size, runner, peer)
     finally:
         if peer:
             peer.close()

@@ -9,6 +9,7 @@ import typer
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.jsonl import read_jsonl
+from corpusmill.train.commands.generation import Temperature, Tokens, TopK, TopP
 from corpusmill.train.commands.options import Json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def judge(
     ] = Path("ratings.jsonl"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="of this machine; 0: any that is free")] = 8765,
     rows: Annotated[int | None, typer.Option(min=1, help="pairs at most, the first ones [all]")] = None,
-    max_tokens: Annotated[int, typer.Option(help="of a text of a run")] = 100,
-    temperature: Annotated[float, typer.Option(help="0: always the most probable token")] = 0.8,
-    top_p: Annotated[float, typer.Option(help="as of `generate`")] = 0.95,
-    top_k: Annotated[int, typer.Option(help="as of `generate`")] = 50,
+    max_tokens: Tokens = 100,
+    temperature: Temperature = 0.8,
+    top_p: TopP = 0.95,
+    top_k: TopK = 50,
     seed: Annotated[int, typer.Option(help="of the texts, and of the sides on which they stand")] = 0,
     report: Annotated[
         bool, typer.Option("--report", help="print what files of ratings show, and serve nothing")

@@ -1,7 +1,7 @@
 """Products with weights that never change: laid out once as oneDNN's kernels read them, where that is worth it.
 
-With one new token a row, a product reads its weights once and computes little: on a CPU it takes as long as the memory. From the
-layout of `nn.Linear`, the BLAS of PyTorch reads at 40 to 50 % of the speed of memory for one row, at a quarter for 2 to 16 rows.
+With one new token a row, a product reads its weights once and computes little: on a CPU it takes as long as the memory. The BLAS of
+PyTorch reads the layout of `nn.Linear` at a part of the speed of memory, and a smaller one with several rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LEAST = 100_000  # elements of a weight; with fewer, beginning the kernel takes longer than it saves
-ROWS = 16  # a hint for the layout: with 1, it is as fast for one row and half as fast for several
+ROWS = 16  # a hint for the layout: with 1, it is no faster for one row, and slower for several
 
 
 class Product:
