@@ -1,4 +1,5 @@
-"""A stand-in for pydantic, for machines with torch and numpy alone: the trainer's configs are pydantic models.
+"""A checkout on machines with torch and numpy alone: `src` is found without an installation, and a stand-in for pydantic reads
+the trainer's configs, which are pydantic models.
 
 It fills in defaults, makes the nested models, runs the `model_validator`s and refuses unknown keys. It checks no types
 and no bounds: what a bench gives is written in the bench. tests/bench/test_bare.py compares its configs with pydantic's.
@@ -6,16 +7,29 @@ and no bounds: what a bench gives is written in the bench. tests/bench/test_bare
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+import os
 import sys
 import types
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
+def find_checkout() -> None:
+    """Make `corpusmill` importable from this checkout, here and in child processes, if it is not installed."""
+    if importlib.util.find_spec("corpusmill") is None:
+        source = str(Path(__file__).resolve().parents[1] / "src")
+        sys.path.append(source)
+        given = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join([source, given] if given else [source])
+
+
 def stand_in() -> str | None:
-    """Install the stand-in for pydantic if that is missing; returns a sentence that reports it."""
+    """Find the checkout, and install the stand-in for pydantic if that is missing; returns a sentence that reports it."""
+    find_checkout()
     try:
         import pydantic  # noqa: F401 (asked for, not used)
     except ImportError:
@@ -78,7 +92,7 @@ class BaseModel:
                 getattr(self, name)()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.model_dump() == other.model_dump()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.model_dump() == other.model_dump()
 
     __hash__ = None  # type: ignore[assignment]
 

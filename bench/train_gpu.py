@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import _gpu_checks
+from bench import _bare, _gpu_checks
 from bench._gpu_models import MODELS, Case
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ def measure(
     """A row for each model and case, in order; `until` is a time of `time.monotonic`."""
     rows = read([file]) if file and file.exists() else []
     for model in models:
-        micro = None
+        micro = next((r.get("micro") for r in rows if _key(r) == (model, "bf16")), None)
         for name in names:
             case = Case(model, **{**options, **CASES[name]})
             if name == "eager":  # for its memory: the smallest shows it as well
@@ -204,6 +204,7 @@ def main() -> None:
     )
     parser.add_argument("--smoke", action="store_true", help="tiny shapes on the CPU, through the same code")
     given = parser.parse_args()
+    _bare.find_checkout()
     models, names, checks = (
         [n for n in text.split(",") if n] for text in (given.models, given.cases, given.checks)
     )
