@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from bench import _bare
-from bench._gpu_models import MODELS, Case, NotHere, estimate, flops_per_token
+from bench._gpu_models import MODELS, Case, NotHere, flops_per_token
 
 
 def run(case: Case) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def run(case: Case) -> dict[str, Any]:
         "length": size.length, "steps": len(seconds), "tokens_per_second": speed,
         "slowest": size.rows * size.length / max(seconds), "flops_per_token": flops,
         "mfu": mfu(speed, flops, torch.device(case.device)), "peak_bytes": peak,
-        "estimate_bytes": estimate(case, micro), "loss": loop.loss(), "loader_stall": loop.waited / sum(seconds),
+        "loss": loop.loss(), "loader_stall": loop.waited / sum(seconds),
         "kernels": kernels, "machine": name, "torch": torch.__version__,
     }  # fmt: skip
 

@@ -73,5 +73,8 @@ def estimate(case: Case, micro: int) -> float:
     size = MODELS[case.model]
     shape = shape_of(ModelConfig.model_validate(model_keys(size)), size.vocabulary)
     optimizer = OptimizerConfig.model_validate({"kind": case.optimizer})
-    work = Work(micro, size.length, size.rows, optimizer, case.precision, cpu=case.device == "cpu")
+    work = Work(
+        micro, size.length, size.rows, optimizer, case.precision, cpu=case.device == "cpu",
+        compiled=bool(case.compile),
+    )  # fmt: skip
     return memory(shape, Layout(), work).total

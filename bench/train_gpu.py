@@ -1,5 +1,5 @@
-"""The trainer on a GPU: tokens/s, MFU and peak memory of models of 124 M to 1.5 B, beside a plain compiled PyTorch loop; and
-which of the ten checks of tests/gpu pass there.
+"""The trainer on a GPU: tokens/s, MFU and peak memory of models of 124 M to 1.5 B, beside a plain compiled PyTorch loop; peak
+memory of other configs beside the estimate; and which of the ten checks of tests/gpu pass there.
 
 Needs torch and numpy alone. Each case and check runs in a process of its own, and what is measured is kept in a file after
 each, so that several short runs add up:
@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import _bare, _gpu_checks
-from bench._gpu_models import MODELS, Case
+from bench import _bare, _gpu_checks, _gpu_memory
+from bench._gpu_models import MODELS, Case, estimate
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "train_gpu.json"  # what was measured where there was a GPU
@@ -56,12 +56,12 @@ def measure(
             row = alone(case, until - time.monotonic())
             micro = row.get("micro", micro) if name == "bf16" else micro
             kernels = row.pop("kernels", [])
-            rows = merged(rows, [{"case": name, **case._asdict(), **row}])
-            print(f"{model} {name}: {described_case(rows[-1])}", file=sys.stderr, flush=True)
+            row = {"case": name, **case._asdict(), **row}
+            rows = merged(rows, [row])
+            print(f"{model} {name}: {described_case(row)}", file=sys.stderr, flush=True)
             for kernel, share, spent in kernels:
                 print(f"  {share:6.1%} {spent:9.2f} ms  {kernel}", file=sys.stderr)
-            if file:
-                file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            save(rows, file)
     return rows
 
 
@@ -69,9 +69,14 @@ def check(names: list[str], until: float, file: Path | None, stand_in: bool = Fa
     """A row for each check of tests/gpu."""
     rows = read([file]) if file and file.exists() else []
     rows = merged(rows, _gpu_checks.measure(names, until, stand_in))
+    save(rows, file)
+    return rows
+
+
+def save(rows: list[dict[str, Any]], file: Path | None) -> None:
+    """All rows, in place of the file's, if there is a file."""
     if file:
         file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return rows
 
 
 def alone(case: Case, seconds: float) -> dict[str, Any]:
@@ -116,7 +121,8 @@ def merged(rows: list[dict[str, Any]], more: list[dict[str, Any]]) -> list[dict[
 
 
 def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    return (row["check"],) if "check" in row else (row["model"], row["case"])
+    kind = next((name for name in ("check", "memory") if name in row), None)
+    return (kind, row[kind]) if kind else (row["model"], row["case"])
 
 
 def described_case(row: dict[str, Any]) -> str:
@@ -133,7 +139,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     """Markdown: in the order of the models, each beside the plain loop of its model."""
     order = list(MODELS), list(CASES)
     rows = sorted(
-        (row for row in rows if "check" not in row),
+        (row for row in rows if "case" in row),
         key=lambda row: (order[0].index(row["model"]), order[1].index(row["case"])),
     )
     plain = {
@@ -151,7 +157,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
             lines.append(f"{start} not measured: {row['missing']} | | | | | |")
             continue
         times = f"{row['tokens_per_second'] / plain[row['model']]:.3f}" if row["model"] in plain else ""
-        peak, guess = row["peak_bytes"], row["estimate_bytes"]
+        case = Case(**{name: row[name] for name in Case._fields})
+        peak, guess = row["peak_bytes"], estimate(case, row["micro"])
         off = f"{guess / GIB:.1f} ({peak / guess - 1:+.1%})" if peak else f"{guess / GIB:.1f}"
         lines.append(
             f"{start} {row['micro']} x {row['length']} | {row['tokens_per_second']:,.0f} | {percent(row['mfu'])} | {times} |"
@@ -164,7 +171,7 @@ def described(rows: list[dict[str, Any]]) -> str:
     """On what, and what the figures are."""
     from corpusmill.train.model.flops import MFU_FORMULA
 
-    found = [row for row in rows if "missing" not in row and "check" not in row]
+    found = [row for row in rows if "missing" not in row and "case" in row]
     if not found:
         return "Nothing was measured."
     where = ", ".join(sorted({f"{row['machine']} (PyTorch {row['torch']})" for row in found}))
@@ -179,7 +186,7 @@ def described(rows: list[dict[str, Any]]) -> str:
         " loss are compiled one by one, the plain loop (bench/_plain_gpt.py) as a whole; its micro-batch, as that of all"
         " cases of a model, is the fastest found for `train, bf16`. Medians of steps, each waited for."
         f" MFU = {MFU_FORMULA}; the peak is the maker's, dense (989e12 for H100 and H200). Peak memory is what PyTorch had allocated"
-        " at most; `corpusmill estimate` counts a model that is not compiled."
+        " at most, beside what `corpusmill estimate` computes."
     )
 
 
@@ -190,6 +197,11 @@ def main() -> None:
     parser.add_argument("--cases", default=",".join(CASES), help="of these, with commas")
     parser.add_argument(
         "--checks", default=",".join(_gpu_checks.NAMES), help="of tests/gpu, with commas; empty: none"
+    )
+    parser.add_argument(
+        "--memory",
+        default=",".join(_gpu_memory.CASES),
+        help="of bench/_gpu_memory.py, with commas; empty: none",
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="of measuring, each case")
     parser.add_argument(
@@ -205,27 +217,28 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="tiny shapes on the CPU, through the same code")
     given = parser.parse_args()
     _bare.find_checkout()
-    models, names, checks = (
-        [n for n in text.split(",") if n] for text in (given.models, given.cases, given.checks)
+    models, names, checks, memory = (
+        [n for n in text.split(",") if n] for text in (given.models, given.cases, given.checks, given.memory)
     )
-    known = (*MODELS, *CASES, *_gpu_checks.NAMES)
-    unknown = [name for name in (*models, *names, *checks) if name not in known]
+    known = (*MODELS, *CASES, *_gpu_checks.NAMES, *_gpu_memory.CASES)
+    unknown = [name for name in (*models, *names, *checks, *memory) if name not in known]
     if unknown:
         parser.error(
             f"not known: {', '.join(unknown)} (models: {', '.join(MODELS)}; cases: {', '.join(CASES)};"
-            f" checks: {', '.join(_gpu_checks.NAMES)})"
+            f" checks: {', '.join(_gpu_checks.NAMES)}; memory: {', '.join(_gpu_memory.CASES)})"
         )
     rows, until = [], time.monotonic() + given.budget
     if given.files:
         rows = read(given.files)
-        if given.json:
-            given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        save(rows, given.json)
     elif given.smoke:
         rows = check(checks, until, given.json, stand_in=True)
         options = {"device": "cpu", "compile": "eager", "seconds": 0.05, "profile": given.profile}
         rows = merged(rows, measure(["tiny"], names, options, until, given.json))
     elif _cuda():
         rows = check(checks, time.monotonic() + given.budget / 2, given.json)
+        rows = merged(rows, _gpu_memory.measured(memory, until - time.monotonic()))
+        save(rows, given.json)
         options = {"seconds": given.seconds, "profile": given.profile}
         rows = merged(rows, measure(models, names, options, until, given.json))
     else:
@@ -235,10 +248,11 @@ def main() -> None:
         print("What was measured where there was one (`bench/train_gpu.json`):\n")
         rows = read([KEPT])
     print(described(rows) + "\n")
-    print("\n".join(table(rows)))
+    for lines in (table(rows), _gpu_memory.table(rows)):
+        print("\n".join(lines) + "\n")
     found = [row for row in rows if "check" in row]
     if found:
-        print("\n" + "\n".join(_gpu_checks.table(found)))
+        print("\n".join(_gpu_checks.table(found)))
     if any(row["outcome"] == "failed" for row in found):
         sys.exit(1)
 

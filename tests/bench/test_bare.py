@@ -132,3 +132,18 @@ def test_the_stand_in_refuses_what_validators_refuse(given: dict[str, Any], mess
     code = "import sys, json\nfrom bench import _bare\n_bare.stand_in()\nfrom corpusmill.schemas.model import ModelConfig\n"
     code += "try:\n    ModelConfig.model_validate(json.loads(sys.argv[1]))\nexcept ValueError as error:\n    print(error)\n"
     assert message in bare(code, json.dumps(given))
+
+
+def test_a_checkout_needs_no_installation() -> None:
+    """As on a rented machine: nothing but a clone, with what it runs in child processes too."""
+    code = """
+import sys, subprocess
+own = {p for p in sys.path if p.rstrip("/").endswith("src")}
+sys.path[:] = [p for p in sys.path if p not in own]
+from bench import _bare
+_bare.stand_in()
+import corpusmill
+code = "import sys, os; assert os.environ['PYTHONPATH'].split(os.pathsep)[0] in sys.path; import corpusmill; print(corpusmill.__file__)"
+print(corpusmill.__file__, subprocess.check_output([sys.executable, "-c", code], text=True).strip(), sep="\\n")
+"""
+    assert set(bare(code).splitlines()) == {str(ROOT / "src/corpusmill/__init__.py")}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench import _gpu_case, _gpu_checks, _plain_gpt, train, train_gpu
+from bench import _gpu_case, _gpu_checks, _gpu_memory, _plain_gpt, train, train_gpu
 from bench._gpu_loops import Train
 from bench._gpu_models import MODELS, Case, NotHere, estimate, flops_per_token
 from bench._train_ours import make_state, memory_batch, whole
@@ -178,12 +178,13 @@ def row(case: str, speed: float | None, **more: Any) -> dict[str, Any]:
     if speed is None:
         return {"model": "124m", "case": case, "missing": "out of memory"}
     return {
-        "model": "124m", "case": case, "tokens_per_second": speed, "mfu": 0.5, "micro": 8, "length": 1024,
-        "peak_bytes": 2**31, "estimate_bytes": 2**30, **more,
+        **Case("124m")._asdict(), "case": case, "tokens_per_second": speed, "mfu": 0.5, "micro": 8, "length": 1024,
+        "peak_bytes": 2**31, **more,
     }  # fmt: skip
 
 
-def test_rows_add_up_and_stand_beside_the_plain_loop() -> None:
+def test_rows_add_up_and_stand_beside_the_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train_gpu, "estimate", lambda _case, _micro: 2**30)
     first = train_gpu.merged(
         [row("plain", 50.0), row("bf16", None)], [row("bf16", 100.0), row("plain", None)]
     )
@@ -191,6 +192,43 @@ def test_rows_add_up_and_stand_beside_the_plain_loop() -> None:
     assert lines[2].endswith("| 8 x 1024 | 100 | 50.0% | 2.000 | 2.0 | 1.0 (+100.0%) |")
     assert "| 50 | 50.0% | 1.000 |" in lines[3] and len(lines) == 4
     assert "not measured: out of memory" in train_gpu.table([row("fp8", None)])[2]
+
+
+KEPT = json.loads(train_gpu.KEPT.read_text(encoding="utf-8"))
+OURS = [row for row in KEPT if row.get("loop") == "train" and "missing" not in row]
+
+
+@pytest.mark.parametrize("row", OURS, ids=lambda row: f"{row['model']} {row['case']}")
+def test_the_peak_of_a_model_on_a_gpu_is_what_is_estimated(row: dict[str, Any]) -> None:
+    case = Case(**{name: row[name] for name in Case._fields})
+    assert row["peak_bytes"] == pytest.approx(estimate(case, row["micro"]), rel=0.05)
+
+
+@pytest.mark.parametrize("row", [row for row in KEPT if "memory" in row], ids=lambda row: row["memory"])
+def test_the_peak_of_a_config_on_a_gpu_is_what_is_estimated(row: dict[str, Any]) -> None:
+    assert row["peak_bytes"] == pytest.approx(_gpu_memory.estimate(row["memory"]), rel=0.05)
+
+
+def test_what_was_kept_is_of_many_configs() -> None:
+    assert len(OURS) >= 4 and sum("memory" in row for row in KEPT) >= 10
+    assert {row["outcome"] for row in KEPT if "check" in row} <= {"passed", "not run"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device")
+def test_a_config_that_cannot_be_measured_says_why() -> None:
+    (row,) = _gpu_memory.measured(["124m-full"], 300.0)
+    assert row["memory"] == "124m-full" and row["missing"]
+    assert "not measured: " in _gpu_memory.table([row])[-1] and _gpu_memory.table(OURS) == []
+
+
+def test_a_later_run_has_the_micro_batch_found_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int | None] = []
+    monkeypatch.setattr(train_gpu, "alone", lambda case, _: {"missing": str(seen.append(case.micro))})
+    (tmp_path / "a.json").write_text(json.dumps([row("bf16", 100.0)]))
+    train_gpu.measure(["124m", "350m"], ["muon"], {}, time.monotonic() + 600, tmp_path / "a.json")
+    assert seen == [8, None]
 
 
 @pytest.mark.parametrize("name", ["124m", "350m", "1.5b"])

@@ -106,10 +106,23 @@ def learned(shards: Path, folder: Path, layout: str) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """What rounding depends on: on an equal one, values are equal to the bit."""
-    kinds = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    cpu = kinds[0].split(":")[1].strip() if kinds else platform.processor()
-    return f"{cpu}, torch {torch.__version__}, numpy {np.__version__}"
+    """What rounding depends on: on an equal one, values are equal to the bit. By family, model and instructions, which kernels
+    are chosen by: several generations share a name."""
+    found: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+        name, _, value = line.partition(":")
+        found[name.strip()] = value.strip()
+    flags = sorted(
+        {"avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16"}
+        & {*found.get("flags", "").split()}
+    )
+    cpu = [
+        found.get("model name", platform.processor()),
+        found.get("cpu family", ""),
+        found.get("model", ""),
+        *flags,
+    ]
+    return f"{' '.join(cpu)}, torch {torch.__version__}, numpy {np.__version__}"
 
 
 def main() -> None:

@@ -155,6 +155,7 @@ def test_a_cluster_that_does_not_come_back_ends_the_run(
     file = tmp_path / "file"
     with Workers(Cluster(patience=2), cluster.address, log) as workers:
         cluster.add_worker(tmp_path / "a")
+        cluster.wait_for_worker(tmp_path / "a")  # which may take longer than the patience
         assert workers.map(held, [""], "quick") == [""]
         run = beside.submit(workers.map, held, [str(file)], "without workers")
         runs_on(file)
@@ -181,6 +182,7 @@ def test_a_scheduler_that_hangs_ends_the_run(
 ) -> None:
     monkeypatch.setattr(watch, "ANSWER", 1.0)
     cluster.add_worker(tmp_path / "a")
+    cluster.wait_for_worker(tmp_path / "a")
     with Workers(Cluster(patience=3), cluster.address, log) as workers:
         assert workers.map(held, [""], "quick") == [""]
         os.kill(cluster.scheduler.pid, signal.SIGSTOP)

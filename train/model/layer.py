@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from corpusmill.train.model.attend import Boundaries, Rotation, attend, rotate
 from corpusmill.train.model.initialise import mix
-from corpusmill.train.model.moe import Experts, Routed
+from corpusmill.train.model.moe import Experts, Routed, squared_relu
 from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class FeedForward(nn.Module):
         if self.gate is not None:
             hidden = F.silu(self.gate(x)) * up
         else:
-            hidden = F.gelu(up, approximate="tanh") if self.activation == "gelu" else F.relu(up).square()
+            hidden = F.gelu(up, approximate="tanh") if self.activation == "gelu" else squared_relu(up)
         return row_parallel(self.down, hidden, self.split)
 
 

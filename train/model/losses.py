@@ -101,6 +101,7 @@ class _Chunked(torch.autograd.Function):
                 by_z = scored * (2 * z_loss) * log_z if z_loss else None
                 grad_logits = buffers.gradient(probabilities, label, ctx.first, scored.float(), by_z)
                 sums.add(h, small, grad_logits)
+                del probabilities, grad_logits  # before the next chunk's are made
         log_z = torch.cat(logs)
         if sums is not None:
             ctx.save_for_backward(sums.to_hidden, sums.to_weight)

@@ -102,8 +102,14 @@ class Experts(nn.Module):
         if self.gate is not None:
             up = F.silu(grouped(x, self.gate, load)) * up
         else:
-            up = F.gelu(up, approximate="tanh") if self.activation == "gelu" else F.relu(up).square()
+            up = F.gelu(up, approximate="tanh") if self.activation == "gelu" else squared_relu(up)
         return grouped(up, self.down, load)
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """So et al. 2021. As a product: under autocast CUDA computes a `square` in float32, and autograd keeps its input so."""
+    x = F.relu(x)
+    return x * x
 
 
 def grouped(x: Tensor, weight: Tensor, load: Tensor) -> Tensor:

@@ -91,6 +91,10 @@ class Shape:
         found = ((place.match(w.name), w) for w in self.weights if len(w.shape) > 1)
         return {(int(match[1]), match[2]): w.shape[-2] for match, w in found if match}
 
+    def normed(self, layer: int) -> bool:
+        """Whether the layer norms its queries and keys."""
+        return any(weight.name.endswith("q_norm.weight") for weight in self.by_layer[layer])
+
     def has_experts(self, layer: int) -> bool:
         return any(weight.expert for weight in self.by_layer[layer])
 

@@ -2,7 +2,7 @@
 communication.
 
 Sharding follows ZeRO (Rajbhandari et al. 2020), activations the method of Korthikanti et al. 2022 with the tensors that
-autograd keeps of this decoder when it is not compiled. Attention kernels keep no T x T matrix (Dao et al. 2022).
+autograd, or the compiler, keeps of this decoder. Attention kernels keep no T x T matrix (Dao et al. 2022).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Work:
     """The computation of one pass: rows of `length` tokens, precision, checkpointing, and the optimizer.
 
     `cpu`: by PyTorch's CPU kernels, whose norm and dropout save more, and whose attention saves a mask per layer if it stays
-    within documents (`documents`).
+    within documents (`documents`). `compiled`: layers and loss by torch.compile, which computes again what is cheap.
     """
 
     micro_batch: int
@@ -54,6 +54,7 @@ class Work:
     budget: float | None = None  # of the checkpointing of that name
     cpu: bool = False
     documents: bool = False
+    compiled: bool = False
 
     @property
     def tokens(self) -> int:
@@ -77,9 +78,6 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     states = _states(shape, units, layout, work)
     kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
     activations = kept * layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
-    if work.checkpointing != "none":  # during a layer's backward pass, all of its activations exist
-        whole = replace(work, checkpointing="none")
-        activations += max(layer_activations(shape, layout, whole, layer) for layer in layers)
     part = layout.tp
     per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
     if stage == 0 and shape.dropout:
@@ -88,10 +86,29 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     if stage == layout.pp - 1:
         norm = shape.dim * (8 if work.cpu else 4) + 4
         per_token += (norm + shape.dim * work.width) / part
-        # Logits, in float32 too, and their log-softmax; of the tokens that are in memory at once.
-        rows = min(work.tokens, shape.loss_chunk or work.tokens)
-        logits = rows * shape.vocab / layout.tp * (8 if work.width == 4 else work.width + 8)
+        logits = of_loss(shape, layout, work)
+    if work.checkpointing != "none":
+        # During a layer's backward pass all of its activations exist, and the logits no more.
+        whole = replace(work, checkpointing="none")
+        again = max(layer_activations(shape, layout, whole, layer) for layer in layers)
+        activations += max(again - logits, 0.0)
     return states._replace(activations=activations + per_token * work.tokens, logits=logits)
+
+
+def of_loss(shape: Shape, layout: Layout, work: Work) -> float:
+    """Bytes of the logits at the highest moment of the loss, and of what exists beside them.
+
+    Whole: log-softmax, its gradient, and the gradient of the cross entropy, in float32; compiled, one tensor. In chunks: the
+    logits, the same in float32, their probabilities (on a CPU in place of the logits; compiled not at all); and the gradient of
+    the head, in float32 and as a chunk's product.
+    """
+    columns = shape.vocab / layout.tp
+    rows = min(work.tokens, shape.loss_chunk or work.tokens)
+    if rows == work.tokens and layout.tp == 1:
+        return rows * columns * (work.width if work.compiled else 3 * MASTER)
+    low = 0 if work.width == MASTER else work.width
+    probabilities = 0 if work.cpu or work.compiled else MASTER
+    return columns * (rows * (low + MASTER + probabilities) + shape.dim * (MASTER + work.width))
 
 
 def ends(shape: Shape, layout: Layout, stage: int) -> list[list[Weight]]:
@@ -163,6 +180,9 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
     SwiGLU its two inputs, the activated one and their product. Tensor parallelism divides what lies between the
     column- and the row-wise product, sequence parallelism the rest (Korthikanti et al. 2022, table 2).
 
+    Compiled, what is no product and no attention is computed again: kept are the streams, what the norms put out, and of
+    the feed-forward the inputs of its products and of its activation.
+
     `full` keeps the layer's input. `selective` keeps that and the outputs of matrix products and of attention,
     `budget` that share of what `none` keeps, but no less than `full`.
     """
@@ -182,22 +202,31 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
     if work.checkpointing == "full":
         outer, inner = stream, 0.0
     elif work.checkpointing == "selective":
-        outer = stream + 2 * e * dim
+        outer = (
+            stream + (1 if work.compiled else 2) * e * dim
+        )  # the compiler sees that the last output is in no gradient
         inner = e * (2 * q + 2 * kv + (1 + gated) * hidden) + heads
+    elif work.compiled:
+        outer = 2 * (stream + e * dim)
+        inner = e * (2 * q + 2 * kv + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
         casts = 1 if e == 4 else 3
         ffn_casts = 1 if e == 4 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
+        inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
+        if work.cpu and work.documents:
+            inner += e * work.length * layout.tp  # the mask is not cut
+    if work.checkpointing not in ("full", "selective"):
+        if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
+            inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)
+            inner += e * q if work.cpu else 0  # as measured
         if shape.dropout:
             outer += 2 * dim
-        inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
         if shape.width(layer, "value_embedding"):  # the vectors that were looked up
             inner += MASTER * kv
         if shape.has_experts(layer):  # scores of the router; inputs sent to experts, outputs that come back
             outer += 8.0 * shape.width(layer, "router") + 2 * copies * e * dim
-        if work.cpu and work.documents:
-            inner += e * work.length * layout.tp  # the mask is not cut
     return work.tokens * (outer / layout.tp + inner / layout.tp)
 
 

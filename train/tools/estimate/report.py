@@ -90,7 +90,7 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms, asked: bool = Tr
         )
     work = Work(
         data.micro_batch, data.sequence_length, data.global_batch, config.optimizer, precision, checkpointing,
-        budget,
+        budget, compiled=config.compile is not False,
     )  # fmt: skip
     model, refused = layout.tp * layout.pp, None
     if terms.count % model:

@@ -15,7 +15,7 @@ from corpusmill.train.model.flops import active_weights
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import prepare, quantised, state_tensors
 from corpusmill.train.tools.estimate.layout import Layout, Shape, Weight, shape_of
-from corpusmill.train.tools.estimate.memory import Work, layer_activations, memory, of_stage
+from corpusmill.train.tools.estimate.memory import Work, layer_activations, memory, of_loss, of_stage
 from tests.train.optim.test_state import KINDS
 
 V = 96
@@ -83,7 +83,12 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize(
     "more",
-    [{}, {"tie_embeddings": False, "kv_heads": 4, "ffn_dim": 96}, {"value_embeddings": "all", "kv_heads": 2}],
+    [
+        {},
+        {"tie_embeddings": False, "kv_heads": 4, "ffn_dim": 96},
+        {"value_embeddings": "all", "kv_heads": 2},
+        {"qk_norm": True, "activation": "relu2", "ffn_dim": 256},
+    ],
 )
 def test_activations_are_what_autograd_keeps(
     precision: str, dropout: float, documents: bool, more: dict[str, Any]
@@ -153,7 +158,23 @@ def test_checkpointing_keeps_less_and_full_the_inputs_of_layers() -> None:
     one = layer_activations(SHAPE, Layout(), WORK, 0)
     half = memory(SHAPE, Layout(), replace(WORK, checkpointing="budget", budget=0.5)).activations
     assert half - full == 3 * (0.5 * one - 4 * 64 * WORK.tokens)
-    assert none - 3 * one + 3 * 4 * 64 * WORK.tokens + one == full < selective < none
+    again = one - memory(SHAPE, Layout(), WORK).logits  # while a layer is computed again, the logits are gone
+    assert again > 0 and none - 3 * one + 3 * 4 * 64 * WORK.tokens + again == full < selective < none
+
+
+def test_the_loss_needs_what_its_chunks_need() -> None:
+    """Whole, three tensors of logits in float32, compiled one; in chunks, those of a chunk, and the head's gradient."""
+    eager = replace(WORK, cpu=False, precision="bf16")
+    compiled = replace(eager, compiled=True)
+    assert of_loss(SHAPE, Layout(), eager) == 64 * V * 12 and of_loss(SHAPE, Layout(), compiled) == 64 * V * 2
+    chunked, head = replace(SHAPE, loss_chunk=16), V * 64 * 6
+    assert of_loss(chunked, Layout(), eager) == 16 * V * 10 + head
+    assert (
+        of_loss(chunked, Layout(), compiled)
+        == 16 * V * 6 + head
+        == of_loss(chunked, Layout(), replace(eager, cpu=True))
+    )
+    assert of_loss(chunked, Layout(tp=2), eager) == of_loss(chunked, Layout(), eager) / 2
 
 
 def test_experts_are_dealt_out_and_compute_top_k() -> None:
