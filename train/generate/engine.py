@@ -82,12 +82,13 @@ class Engine:
         return events
 
     def _admit(self) -> None:
-        """Give rows to those that wait. One whose prompt is being read by another waits for that."""
-        while self.waiting and len(self.active) < self.rows:
-            request = self.waiting[0]
+        """Give rows to those that wait. One whose prompt is being read by another waits for that, and lets others pass."""
+        for request in list(self.waiting):
+            if len(self.active) == self.rows:
+                return
             others = [one for one in self.active if one.shares_prompt(request)]
             if any(not one.tokens for one in others):
-                return
+                continue
             self._occupy(request)
             end = len(request.window)
             # A text that has outgrown the context has lost its prompt, or a part of it.

@@ -102,9 +102,9 @@ class Attention(nn.Module):
             self.value_scale = nn.Parameter(torch.ones(kv_heads))
 
     def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor) -> Tensor:
-        x = self.split.gather(x)
-        B, T, _ = x.shape
-        q, k, v = (w(x).view(B, T, -1, self.head_dim).transpose(1, 2) for w in (self.q, self.k, self.v))
+        made = self.split.products(x, self.q, self.k, self.v)
+        B, T, _ = made[0].shape
+        q, k, v = (y.view(B, T, -1, self.head_dim).transpose(1, 2) for y in made)
         if self.value_embedding is not None:
             vectors = self.value_embedding(ids).view(B, T, -1, self.head_dim).transpose(1, 2)
             v = v + (self.value_scale[:, None, None] * vectors).to(v.dtype)
@@ -134,10 +134,9 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(hidden, config.dim, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.split.gather(x)
-        up = self.up(x)
-        if self.gate is not None:
-            hidden = F.silu(self.gate(x)) * up
+        up, *gate = self.split.products(x, self.up, *([self.gate] if self.gate is not None else []))
+        if gate:
+            hidden = F.silu(gate[0]) * up
         else:
             hidden = F.gelu(up, approximate="tanh") if self.activation == "gelu" else squared_relu(up)
         return row_parallel(self.down, hidden, self.split)

@@ -28,6 +28,11 @@ class Split:
         in which the products that follow compute, unless `exact`."""
         return x
 
+    def products(self, x: Tensor, *linears: nn.Linear) -> list[Tensor]:
+        """`gather`, and the column-parallel products of what it gives: of x [B, T / n, C] each linear's [B, T, F / n]. Several
+        processes compute the gradients of weights while the others' are on their way."""
+        return [linear(x) for linear in linears]
+
     def scatter(self, x: Tensor) -> Tensor:
         """[B, T, C], a summand in each process -> [B, T / n, C] of the sum."""
         return x

@@ -77,6 +77,16 @@ class TensorSplit(Split):
         found: Tensor = _Sequence.apply(x, self, False)  # type: ignore[no-untyped-call]
         return found
 
+    def products(self, x: Tensor, *linears: nn.Linear) -> list[Tensor]:
+        if any("forward" in vars(linear) for linear in linears):  # in 8 bits, which is a product of its own
+            x = self.gather(x)
+            return [linear(x) for linear in linears]
+        given = [x, *(linear.weight for linear in linears), *(linear.bias for linear in linears)]
+        if torch.is_autocast_enabled(x.device.type):
+            dtype = torch.get_autocast_dtype(x.device.type)
+            given = [None if tensor is None else tensor.to(dtype) for tensor in given]
+        return list(_Columns.apply(self, len(linears), *given))  # type: ignore[no-untyped-call]
+
     def scatter(self, x: Tensor) -> Tensor:
         found: Tensor = _Sequence.apply(x, self, True)  # type: ignore[no-untyped-call]
         return found
@@ -97,19 +107,37 @@ class TensorSplit(Split):
         return _reduced(x, "max", self)
 
 
+# Both wait: an AsyncCollectiveTensor in compiled code loses the gradient of what made it.
+
+
 def _gathered(x: Tensor, split: TensorSplit) -> Tensor:
-    # Waited for here: an AsyncCollectiveTensor in compiled code loses the gradient of what made it.
-    functional = _functional()
-    # The second name is that before PyTorch 2.13.
-    gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
-    found: Tensor = functional.wait_tensor(gather(x.contiguous(), 1, split.group))
-    return found
+    return _arrived(_gathering(x, split), split)
 
 
 def _scattered(x: Tensor, split: TensorSplit) -> Tensor:
+    found: Tensor = _functional().wait_tensor(_scattering(x, split))
+    return found
+
+
+def _gathering(x: Tensor, split: TensorSplit) -> Tensor:
+    """Begun, not waited for, and so along the first dimension: along another one PyTorch waits, to put it together."""
+    functional = _functional()
+    # The second name is that before PyTorch 2.13.
+    gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
+    found: Tensor = gather(x.contiguous(), 0, split.group)
+    return found
+
+
+def _arrived(x: Tensor, split: TensorSplit) -> Tensor:
+    """What `_gathering` began, along the sequence."""
+    return torch.cat(_functional().wait_tensor(x).chunk(split.size), dim=1)
+
+
+def _scattering(x: Tensor, split: TensorSplit) -> Tensor:
+    """Begun, not waited for."""
     functional = _functional()
     scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
-    found: Tensor = functional.wait_tensor(scatter(x.contiguous(), "sum", 1, split.group))
+    found: Tensor = scatter(x.contiguous(), "sum", 1, split.group)
     return found
 
 
@@ -139,6 +167,41 @@ class _Sequence(torch.autograd.Function):
     def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor, None, None]:
         other = _gathered if ctx.scatter else _scattered
         return other(grad_output[0], ctx.split), None, None
+
+
+class _Columns(torch.autograd.Function):
+    """`Split.products`, as in Megatron-LM (Korthikanti et al. 2022): the input is kept in parts and gathered again in the backward
+    pass, during the product for its gradient, which is summed and scattered during those for the weights' gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, split: TensorSplit, count: int, x: Tensor, *parameters: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        ctx.split, weights, biases = split, parameters[:count], parameters[count:]
+        ctx.save_for_backward(x, *weights)
+        whole = _gathered(x, split)
+        return tuple(F.linear(whole, w, b) for w, b in zip(weights, biases, strict=True))  # type: ignore[arg-type]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, *weights = ctx.saved_tensors
+        split, count = ctx.split, len(weights)
+        wanted = ctx.needs_input_grad[3:]
+        coming = _gathering(x, split) if any(wanted[:count]) else None
+        # The last product first, as autograd adds them up.
+        *others, last = zip(grads, weights, strict=True)
+        whole = last[0] @ last[1]
+        for grad, weight in reversed(others):
+            whole = whole + grad @ weight
+        going = _scattering(whole, split)
+        to_weights: list[Tensor | None] = [None] * count
+        if coming is not None:
+            rows = _arrived(coming, split).flatten(0, 1)
+            to_weights = [
+                g.flatten(0, 1).T @ rows if w else None for g, w in zip(grads, wanted[:count], strict=True)
+            ]
+        to_biases = [g.sum((0, 1)) if b else None for g, b in zip(grads, wanted[count:], strict=True)]
+        return None, None, _functional().wait_tensor(going), *to_weights, *to_biases
 
 
 class Exchange:

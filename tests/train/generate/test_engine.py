@@ -235,6 +235,22 @@ def figures(of: Iterable[Event | Scored]) -> list[float]:
     return [value for row in rows for value in row]
 
 
+def test_requests_behind_a_shared_prompt_take_the_rows_that_are_free() -> None:
+    """While one of three texts reads the prompt of all, a request behind them gets a row, and its text, before the other two."""
+    prompt = [EOS, *range(1, 40)]
+    shared = [Request(prompt, GREEDY, n) for n in range(3)]
+    other = Request([EOS, 9], Sampling(max_tokens=2, temperature=0))
+    engine = Engine(runner(), rows=3, chunk=4)
+    for request in (*shared, other):
+        engine.submit(request)
+    engine.step()
+    assert engine.active == [shared[0], other] and list(engine.waiting) == shared[1:]
+    ends = [event.request for event in engine.run() if event.end]
+    assert ends[0] is other
+    assert shared[0].tokens == shared[1].tokens == shared[2].tokens
+    assert shared[0].tokens == texts(Engine(runner(), rows=1), [Request(list(prompt), GREEDY)])[0]
+
+
 @pytest.mark.parametrize(
     ("rows", "reads"), [(8, 30), (2, 32)], ids=["a row for each", "rows that become free while another decodes"]
 )  # fmt: skip

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from corpusmill.train.parallel import tensor
 from corpusmill.train.parallel.tensor import TensorSplit
@@ -38,3 +42,100 @@ def test_sequences_travel_in_the_type_of_the_products(
     assert sent == [dtype, dtype] and x.grad is not None and x.grad.dtype == torch.float32
     sent.clear()
     assert split.gather(x.detach()).dtype == torch.float32  # without autocast as it is
+
+
+class Sent:
+    """Collectives of two processes that hold the same, and the order in which they and products are begun and waited for."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def all_gather_single(self, x: Tensor, dim: int, _group: Any) -> Tensor:
+        self.events.append("gather")
+        assert dim == 0  # along another dimension PyTorch waits
+        return torch.cat((x, x))
+
+    def reduce_scatter_single(self, x: Tensor, operation: str, dim: int, _group: Any) -> Tensor:
+        self.events.append("scatter")
+        assert operation == "sum"
+        first, second = x.chunk(2, dim)
+        return first + second
+
+    def wait_tensor(self, x: Tensor) -> Tensor:
+        self.events.append("wait")
+        return x
+
+
+class Products(TorchDispatchMode):
+    def __init__(self, events: list[str]) -> None:
+        super().__init__()
+        self.events = events
+
+    def __torch_dispatch__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm):
+            self.events.append("product")
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("bf16", [False, True])
+def test_what_is_sent_is_on_its_way_during_products(
+    bias: bool, bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = Sent()
+    monkeypatch.setattr(tensor, "_functional", lambda: sent)
+    split = object.__new__(TensorSplit)
+    split.size, split.group = 2, None  # type: ignore[assignment]
+    torch.manual_seed(1)
+    up, gate = nn.Linear(8, 6, bias=bias), nn.Linear(8, 5, bias=bias)
+    x = torch.randn(2, 3, 8)
+    slopes = torch.randn(2, 6, 6), torch.randn(2, 6, 5)
+
+    def gradients(at_once: bool) -> list[Tensor]:
+        given = x.clone().requires_grad_()
+        up.zero_grad()
+        gate.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            made = (
+                split.products(given, up, gate) if at_once else [w(split.gather(given)) for w in (up, gate)]
+            )
+        kept = [*made, sum((y.float() * slope).sum() for y, slope in zip(made, slopes, strict=True))]
+        sent.events.clear()
+        with Products(sent.events):
+            kept[-1].backward()  # type: ignore[union-attr]
+        found = [given.grad, *(p.grad for layer in (up, gate) for p in layer.parameters())]
+        return [*made, *(t for t in found if t is not None)]
+
+    apart, together = gradients(False), gradients(True)
+    assert sent.events == ["gather", *2 * ["product"], "scatter", "wait", *2 * ["product"], "wait"]
+    assert len(apart) == len(together) == (7 if bias else 5)
+    for one, other in zip(apart, together, strict=True):
+        torch.testing.assert_close(other, one, atol=2e-2 if bf16 else 1e-6, rtol=2e-2 if bf16 else 1e-6)
+
+
+def test_the_gathered_sequence_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor, "_functional", Sent)
+    split = object.__new__(TensorSplit)
+    split.size, split.group = 2, None  # type: ignore[assignment]
+    kept: list[int] = []
+    x = torch.randn(2, 3, 8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):  # type: ignore[func-returns-value]
+        made = split.products(x, nn.Linear(8, 6, bias=False), nn.Linear(8, 5, bias=False))
+    assert sorted(kept) == [5 * 8, 6 * 8, 2 * 3 * 8] and [y.shape[1] for y in made] == [6, 6]
+
+
+def test_a_frozen_product_costs_no_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent()
+    monkeypatch.setattr(tensor, "_functional", lambda: sent)
+    split = object.__new__(TensorSplit)
+    split.size, split.group = 2, None  # type: ignore[assignment]
+    layer = nn.Linear(8, 6).requires_grad_(requires_grad=False)
+    x = torch.randn(2, 3, 8, requires_grad=True)
+    (made,) = split.products(x, layer)
+    sent.events.clear()
+    made.sum().backward()
+    assert sent.events == ["scatter", "wait"] and layer.weight.grad is None and layer.bias.grad is None
+    whole = torch.cat((x, x), dim=1).detach().requires_grad_()
+    F.linear(whole, layer.weight).sum().backward()
+    assert whole.grad is not None
+    torch.testing.assert_close(x.grad, whole.grad[:, :3] + whole.grad[:, 3:])

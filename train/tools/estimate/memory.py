@@ -293,7 +293,7 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
 
     dp: gradients reduced and parameters gathered, 2 x parameters up to stage 2; stage 3 gathers twice for each
     micro-batch (ZeRO, section 7). tp: 4 all-reduces of the residual stream a layer and micro-batch (Shoeybi et al.
-    2019; as much with sequence parallelism). pp: the stream, there and back. ep: it goes out and comes back twice.
+    2019; as much with sequence parallelism), and what is gathered again in the backward pass, half of one for each half of a layer. pp: the stream, there and back. ep: it goes out and comes back twice.
     """
     rounds = layout.micro_batches(work.global_batch, work.micro_batch)
     stream = work.tokens * shape.dim * work.width
@@ -305,7 +305,7 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
         gathered = {0: 4, 1: work.width, 2: work.width, 3: 2 * work.width * rounds}[layout.zero]
         reduced = 4 * (rounds if layout.zero >= 2 else 1)
         total += here * (gathered + reduced) * (owners - 1) / owners
-    total += 4 * 2 * (layout.tp - 1) / layout.tp * stream * per_stage * rounds
+    total += 5 * 2 * (layout.tp - 1) / layout.tp * stream * per_stage * rounds
     total += 2 * stream / layout.tp * rounds if layout.pp > 1 else 0
     experts = sum(shape.has_experts(layer) for layer in range(shape.layers)) / layout.pp
     total += 4 * (layout.ep - 1) / layout.ep * stream * shape.top_k * experts * rounds

@@ -2,9 +2,9 @@
 
 A model of a few terms, to compare layouts with (Narayanan et al. 2021, section 3): computation at a share of the peak, the
 pipeline's bubble, and communication that computation does not hide. What is assumed: ranks are placed as the trainer places
-them, tensor parallelism innermost and the pipeline outermost, `NODE` GPUs on one fast network; all-reduces of tensor
-parallelism, all-to-alls of experts and what a pipeline sends are waited for; gradients and gathered parameters travel during
-the backward pass, with ZeRO 3 during all of it.
+them, tensor parallelism innermost and the pipeline outermost, `NODE` GPUs on one fast network; of tensor parallelism's four
+all-reduces of a layer three are waited for, the rest travels during products; all-to-alls of experts and what a pipeline sends
+are waited for; gradients and gathered parameters travel during the backward pass, with ZeRO 3 during all of it.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Timing:
         stream = micro_batch * work.length * shape.dim * work.width  # bytes
         tensor = pipeline = experts = 0.0
         if layout.tp > 1:
-            sent = 4 * 2 * (layout.tp - 1) / layout.tp * stream
-            tensor = (sent / gpu.link + 4 * LATENCY) * layers * rounds
+            sent = 3 * 2 * (layout.tp - 1) / layout.tp * stream
+            tensor = (sent / gpu.link + 3 * LATENCY) * layers * rounds
         if layout.pp > 1:
             pieces = layout.pieces / layout.pp
             pipeline = 2 * (stream / layout.tp / self._speed(layout.processes) + LATENCY) * pieces * rounds

@@ -90,7 +90,7 @@ def test_communication() -> None:
     assert sent(LLAMA, Layout(dp=64), WORK) == pytest.approx(8 * n * 63 / 64)
     assert sent(LLAMA, Layout(dp=64, zero=1), WORK) == pytest.approx(6 * n * 63 / 64)
     assert sent(LLAMA, Layout(dp=64, zero=3), WORK) == pytest.approx(8 * n * 63 / 64)
-    assert sent(LLAMA, Layout(tp=2), WORK) == 4 * 32 * 64 * (4096 * 4096 * 2)
+    assert sent(LLAMA, Layout(tp=2), WORK) == 5 * 32 * 64 * (4096 * 4096 * 2)
 
 
 def test_the_command(write_config: Callable[..., Path]) -> None:
