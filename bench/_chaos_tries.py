@@ -74,7 +74,8 @@ class Try:
             at = self.setup.place(self.case, self.folder)
             first = self._disturbed(at)
             if not first.hit:  # it had less to do than the run that was measured
-                self.case.cpu = min(self.case.cpu, first.cpu)
+                if self.kind.fault != "damage":
+                    self.case.cpu = min(self.case.cpu, first.cpu)
                 return Outcome(False)
             self._remove_cause(at)
             ends = [first]
@@ -122,7 +123,7 @@ class Try:
             if fault == "write":
                 moment = 1 + int(self.share * WRITES * (STEPS // EVERY))
             elif fault == "damage":
-                fault, moment = "kill all", (0.3 + 0.7 * self.share) * self.case.cpu
+                fault, moment = "kill all", (0.5 + 0.5 * self.share) * self.case.cpu
             ended = self.setup.run(
                 self.case, at, server, at=moment, fault=fault, seed=self.chance.randrange(1 << 30)
             )
@@ -170,9 +171,9 @@ class _Requests:
 
 
 def damage(run: Path, chance: random.Random) -> bool:
-    """Damage a file of the last whole checkpoint; whether there is one."""
+    """Damage a file of the last whole checkpoint; False if no other one is left: such a training has to stop, and does."""
     whole = [step for step, files in steps(Folder(run)).items() if "manifest.json" in files]
-    if not whole:
+    if len(whole) < 2:
         return False
     file = chance.choice(sorted((run / f"checkpoints/step-{max(whole):06d}").iterdir()))
     data = bytearray(file.read_bytes())

@@ -84,6 +84,10 @@ def test_the_last_whole_checkpoint_is_damaged(tmp_path: Path) -> None:
     after = contents()
     changed = {name for name in before if before[name] != after.get(name)}
     assert len(changed) == 1 and changed.pop().startswith("checkpoints/step-000012/")
+    (tmp_path / "checkpoints/step-000006/manifest.json").unlink()
+    assert not damage(tmp_path, random.Random(3)) and contents().keys() == after.keys() - {
+        "checkpoints/step-000006/manifest.json"
+    }
     assert not damage(tmp_path / "checkpoints", random.Random(3))
 
 
