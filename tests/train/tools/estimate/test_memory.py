@@ -229,4 +229,4 @@ def test_the_tracked_peak_of_a_step_is_what_is_estimated(precision: str) -> None
             optimizer.zero_grad()
     peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
     work = Work(8, 256, 16, optimizer_config, precision, cpu=True)
-    assert memory(shape_of(config, V), Layout(), work).total == pytest.approx(peak, rel=0.08)
+    assert memory(shape_of(config, V), Layout(), work).total == pytest.approx(peak, rel=0.05)
