@@ -98,8 +98,10 @@ def print_results(results: EvaluationResults, names: Sequence[str]) -> None:
 
 def row(task: TaskResult, metric: str, figure: Estimate) -> list[str]:
     """Cells of a figure. Beside accuracies stands chance, and whether the interval holds it."""
+    from corpusmill.train.evaluate.measures import measure
+
     chance = ""
-    if task.chance is not None and (metric.startswith("acc") or metric == "pct_stereotype"):
+    if task.chance is not None and measure(metric).chance:
         chance = f"{task.chance:.3f}"
         if figure.low is not None and figure.high is not None and figure.low <= task.chance <= figure.high:
             chance = f"at {chance}"

@@ -67,7 +67,7 @@ def calibrate(config: TrainConfig, run: Folder, next_token: bool) -> Calibration
     """`corpusmill calibration`: of the choices in the run's items and, if asked for, of next tokens over the whole validation split;
     written to `evaluation/calibration.json`. Raises `UserError` if there is neither."""
     tasks, results = {}, read_results(run)
-    for task in results.tasks if results else ():
+    for task in [name for name, one in results.tasks.items() if not one.bias] if results else []:
         found = of_choices(read_items(run, task).values())
         if found is not None:
             tasks[task] = found

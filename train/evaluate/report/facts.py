@@ -20,6 +20,7 @@ from corpusmill.schemas.evaluation import (
 from corpusmill.schemas.fairness import FAIRNESS, FairnessResults
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.calibration import of_choices
+from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.report import bias
 from corpusmill.train.evaluate.report.failures import primary, weak, words
 from corpusmill.train.evaluate.splits import EVALUATION
@@ -31,6 +32,7 @@ Facts = dict[str, Any]
 OF_TRAINING = ("parameters", "tokens", "seconds", "tokens_per_second")  # known when a run is done
 SAMPLES = 3  # of a task: right, wrong, and surely wrong ones
 SLICE_VALUES = 40  # of one kind, in the table of a task
+PREFERENCE = {"above chance": "stereotype likelier", "below chance": "stereotype less likely"}
 
 
 def gather(config: TrainConfig, run: Folder) -> Facts:
@@ -80,12 +82,14 @@ def _fairness(run: Folder, results: EvaluationResults | None) -> FairnessResults
 
 def _task(result: TaskResult, items: Sequence[Item]) -> Facts:
     metric, dumped = primary(items), result.model_dump()
-    calibration = of_choices(items)
+    calibration = None if result.bias else of_choices(items)
     return {
+        "measure": measure(metric),
+        "measures": {name: measure(name) for name in result.metrics},
         "result": dumped,
         "calibration": calibration.model_dump() if calibration else None,
         "primary": metric,
-        "verdict": verdict(result.metrics.get(metric), result.chance),
+        "verdict": _verdict(result, metric),
         "samples": _samples(items, metric) if metric else {},
         "weak": [
             one._asdict() | {"difference": one.difference.model_dump()}
@@ -94,6 +98,13 @@ def _task(result: TaskResult, items: Sequence[Item]) -> Facts:
         "words": [one._asdict() for one in words(items, metric)] if metric else [],
         "slices": {kind: list(values.items())[:SLICE_VALUES] for kind, values in dumped["slices"].items()},
     }
+
+
+def _verdict(result: TaskResult, metric: str) -> str:
+    """Of metrics of which a guess has a known value; a preference is no skill."""
+    one = measure(metric)
+    found = verdict(result.metrics.get(metric), result.chance) if one.chance else ""
+    return found if one.better else PREFERENCE.get(found, found)
 
 
 def verdict(estimate: Estimate | None, chance: float | None) -> str:
@@ -125,8 +136,13 @@ def core(tasks: Sequence[tuple[Sequence[Item], float | None]]) -> Facts | None:
 
 
 def _samples(items: Sequence[Item], metric: str) -> dict[str, list[Facts]]:
-    """A fair sample of right and wrong items, by the hash of their ids, and the wrong ones of which the model was surest."""
+    """A fair sample of right and wrong items, by the hash of their ids, and the wrong ones of which the model was surest; of metrics
+    by which no item is right or wrong the worst ones, if more or less of them is better."""
     order = sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest())
+    better = measure(metric).better
+    if not measure(metric).right:
+        worst = sorted(order, key=lambda item: better * item.metrics[metric])[:SAMPLES] if better else []
+        return {"worst": [_sample(item) for item in worst]} if worst else {}
     right, wrong = (
         [i for i in order if (i.metrics[metric] >= 0.5) == is_right] for is_right in (True, False)
     )

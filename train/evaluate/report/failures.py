@@ -1,5 +1,5 @@
-"""Where a model fails: slices of a task's items that it does worse on than on the others, and words that wrong items have more
-often than right ones. What is no more than noise is left out.
+"""Where a model fails: slices of a task's items that it does worse on than on the others (`measures` says which figures are
+better), and words that wrong items have more often than right ones. What is no more than noise is left out.
 
 A slice is compared with the rest of its task: of proportions by Agresti and Caffo's interval (2000), which holds for few items and
 for shares near 0 and 1, else by Welch's; p values are Holm's (1979) over all slices of the task. Words are ranked by log-odds with
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from corpusmill.schemas.evaluation import Estimate, Item
+from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.statistics import Difference, Z, holm
 
 ALPHA = 0.05
@@ -46,13 +47,21 @@ class Word(NamedTuple):
 
 
 def primary(items: Sequence[Item]) -> str:
-    """The metric by which an item is right or wrong: `acc` if there is one, else the task's first."""
+    """The metric by which a task is judged: `acc` if there is one, else the first by which an item is right or wrong, else the first
+    that a guess has a known value of, else the first of which more or less is better, else the first."""
     names = list(items[0].metrics) if items else []
-    return "acc" if "acc" in names else next(iter(names), "")
+
+    def rank(name: str) -> tuple[bool, ...]:
+        one = measure(name)
+        return name != "acc", not one.right, not one.chance, not one.better
+
+    return min(names, key=rank, default="")
 
 
 def weak(items: Sequence[Item], metric: str) -> list[Slice]:
-    """Slices whose mean is below that of the rest beyond noise, worst first."""
+    """Slices whose mean is worse than that of the rest beyond noise, worst first; none by a metric of which neither more nor less
+    is better."""
+    better = measure(metric).better
     values = [item.metrics[metric] for item in items]
     members: dict[tuple[str, str], list[int]] = {}
     for number, named in enumerate(sliced(items)):
@@ -71,8 +80,8 @@ def weak(items: Sequence[Item], metric: str) -> list[Slice]:
         Slice(kind, value, count, mean, other, one.estimate, p)
         for (kind, value, count, mean, other, one), p in zip(found, adjusted, strict=True)
     ]
-    below = [one for one in slices if one.p < ALPHA and one.difference.value < 0]
-    return sorted(below, key=lambda one: one.difference.value)
+    worse = [one for one in slices if one.p < ALPHA and better * one.difference.value < 0]
+    return sorted(worse, key=lambda one: better * one.difference.value)
 
 
 def sliced(items: Sequence[Item]) -> Iterator[list[tuple[str, str]]]:
@@ -128,8 +137,10 @@ def apart(inside: Sequence[float], rest: Sequence[float]) -> Difference:
 
 
 def words(items: Sequence[Item], metric: str, most: int = 12) -> list[Word]:
-    """Words that wrong items have more often than right ones beyond noise (Bonferroni over all words), most telling first. An
-    item is wrong if its metric is below 0.5; each counts a word once."""
+    """Words that wrong items have more often than right ones beyond noise (Bonferroni over all words), most telling first; none by a
+    metric by which no item is right or wrong. Each item counts a word once."""
+    if not measure(metric).right:
+        return []
     counts = {True: Counter[str](), False: Counter[str]()}
     for item in items:
         text = " ".join((item.prompt, *item.choices, *item.references)).casefold()
