@@ -69,6 +69,11 @@ class Item(Strict):
         default={}, description="of the data, as the task names them: for bias and error analysis"
     )
 
+    @property
+    def right_choices(self) -> list[int]:
+        """Places of all right choices."""
+        return self.golds or ([] if self.gold is None else [self.gold])
+
 
 class Estimate(Strict):
     """A figure with its uncertainty."""

@@ -146,7 +146,7 @@ def _samples(items: Sequence[Item], metric: str) -> dict[str, list[Facts]]:
     right, wrong = (
         [i for i in order if (i.metrics[metric] >= 0.5) == is_right] for is_right in (True, False)
     )
-    sure = sorted((i for i in wrong if len(i.logprobs) > 1 and i.gold is not None), key=lambda i: -_margin(i))
+    sure = sorted((i for i in wrong if len(i.logprobs) > 1 and i.right_choices), key=lambda i: -_margin(i))
     return {
         "right": [_sample(item) for item in right[:SAMPLES]],
         "wrong": [_sample(item) for item in wrong[:SAMPLES]],
@@ -155,14 +155,14 @@ def _samples(items: Sequence[Item], metric: str) -> dict[str, list[Facts]]:
 
 
 def _margin(item: Item) -> float:
-    """By how many nats the model prefers another choice to the right one."""
-    return max(item.logprobs) - item.logprobs[item.gold or 0]
+    """By how many nats the model prefers another choice to the likeliest right one."""
+    return max(item.logprobs) - max(item.logprobs[place] for place in item.right_choices)
 
 
 def _sample(item: Item) -> Facts:
     chosen = item.logprobs.index(max(item.logprobs)) if item.logprobs else None
     rows = [
-        {"text": text, "logprob": item.logprobs[n] if item.logprobs else None, "gold": n == item.gold, "chosen": n == chosen}
+        {"text": text, "logprob": item.logprobs[n] if item.logprobs else None, "gold": n in item.right_choices, "chosen": n == chosen}
         for n, text in enumerate(item.choices)
     ]  # fmt: skip
     return {

@@ -85,8 +85,8 @@ def weak(items: Sequence[Item], metric: str) -> list[Slice]:
 
 
 def sliced(items: Sequence[Item]) -> Iterator[list[tuple[str, str]]]:
-    """(kind, value) of the slices of each item: those of the task, the quarter of its prompt's length, the place of the right
-    choice, and whether that is the longest or the shortest one."""
+    """(kind, value) of the slices of each item: those of the task, the quarter of its prompt's length, and, if one
+    choice alone is right, its place and whether it is the longest or the shortest."""
     lengths = sorted(len(item.prompt) for item in items)
     edges = [lengths[len(lengths) * quarter // QUARTERS] for quarter in range(1, QUARTERS)]
     for item in items:
@@ -94,11 +94,12 @@ def sliced(items: Sequence[Item]) -> Iterator[list[tuple[str, str]]]:
         quarter = sum(len(item.prompt) >= edge for edge in edges)
         if edges[0] < edges[-1]:
             named.append(("length of the prompt", _range(edges, quarter)))
-        if item.gold is not None and len(item.choices) > 2:
-            named.append(("place of the right choice", str(item.gold + 1)))
-        if item.gold is not None and len(item.choices) > 1:
+        one = item.right_choices[0] if len(item.right_choices) == 1 else None
+        if one is not None and len(item.choices) > 2:
+            named.append(("place of the right choice", str(one + 1)))
+        if one is not None and len(item.choices) > 1:
             sizes = [len(choice) for choice in item.choices]
-            own = sizes[item.gold]
+            own = sizes[one]
             if sizes.count(own) == 1 and own in (min(sizes), max(sizes)):
                 named.append(("the right choice is", "the longest" if own == max(sizes) else "the shortest"))
         yield named

@@ -96,3 +96,8 @@ def test_graded_metrics_are_compared_too() -> None:
     ]  # fmt: skip
     (one,) = weak(items, primary(items))
     assert one.value == "1" and (one.difference.low or 0.0) < -0.25 < (one.difference.high or 0.0) < 0
+
+
+def test_several_right_choices_have_no_place() -> None:
+    items = [item(n, True, choices=["a", "bbb", "cc"], gold=0, golds=[0, 2]) for n in range(4)]
+    assert [dict(one) for one in sliced(items)] == [{}] * 4

@@ -162,3 +162,22 @@ def test_a_bias_task_is_scored_without_core(reader: Path, tmp_path: Path) -> Non
     assert of_core(scored.items, 0.5) is None and summary(prepared, scored, "").bias
     plain = prepared._replace(task=prepared.task.model_copy(update={"bias": False}))
     assert of_core(score(plain, model).items, 0.5) is not None
+
+
+def test_each_right_choice_is_marked(shown: Callable[[Task, list[Item]], Pages]) -> None:
+    """Of three ways to say the same each is right, and by as much is the fourth choice preferred as the best of them is less likely."""
+    items = [
+        Item(
+            id=str(n), cluster=str(n), prompt="p", choices=["a", "b", "c", "d"], logprobs=[-9.0, -2.0, -5.0, -1.0 - 4 * (n % 2)],
+            tokens=[1] * 4, gold=0, golds=[0, 1, 2], metrics={"acc": float(n % 2)},
+        )
+        for n in range(30)
+    ]  # fmt: skip
+    task = Task(task="ways", output_type="multiple_choice", doc_to_choice="c", doc_to_target="g")
+    facts, page, _ = shown(task, items)
+    samples = facts["tasks"][0]["samples"]
+    for kind, chosen in (("right", "b"), ("wrong", "d")):
+        for one in samples[kind]:
+            assert [row["gold"] for row in one["choices"]] == [True, True, True, False]
+            assert [row["text"] for row in one["choices"] if row["chosen"]] == [chosen]
+    assert facts["tasks"][0]["calibration"]["accuracy"] == 0.5 and "Right in 50" in page
