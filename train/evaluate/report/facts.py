@@ -10,8 +10,10 @@ from typing import Any
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import (
+    CALIBRATION,
     CONTAMINATION,
     SPEED,
+    CalibrationResults,
     Estimate,
     EvaluationResults,
     Item,
@@ -38,23 +40,22 @@ PREFERENCE = {"above chance": "stereotype likelier", "below chance": "stereotype
 def gather(config: TrainConfig, run: Folder) -> Facts:
     """Raises `UserError` if the run has not been evaluated, or its results are damaged."""
     results, splits, speed = read_results(run), read_json(run / EVALUATION), read_json(run / SPEED)
-    fairness = _fairness(run, results)
-    if results is None and not splits and not speed and not fairness:
+    fairness, calibration = _fairness(run, results), _calibration(run)
+    steps = [part["step"] for part in (splits, speed, calibration) if part]
+    steps += [one.step for one in (fairness, results) if one]
+    if not steps:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
     found = results.tasks if results else {}
     items = {name: list(read_items(run, name).values()) for name in found}
     tasks = [_task(one, items[name]) for name, one in found.items()]
     return {
         "name": config.name,
-        "step": max(
-            part["step"]
-            for part in (splits, speed, *(one.model_dump() for one in (fairness, results) if one))
-            if part
-        ),
+        "step": max(steps),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
         "tasks": tasks,
         "contamination": _contamination(run, results),
+        "calibration": calibration,
         "speed": speed,
         "fairness": fairness,
         "bias": bias.parts(fairness) if fairness else [],
@@ -69,6 +70,18 @@ def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
     """What `corpusmill contamination` found for these weights."""
     found = read_json(run / CONTAMINATION)
     return found if results is not None and found.get("weights_hash") == results.weights_hash else {}
+
+
+def _calibration(run: Folder) -> Facts:
+    """What `corpusmill calibration --next-token` found, by source, and its step; that of tasks is computed from their items."""
+    try:
+        found = CalibrationResults.from_json((run / CALIBRATION).read(), run / CALIBRATION, UserError)
+    except FileNotFoundError:
+        return {}
+    if not found.next_token:
+        return {}
+    sources = {name: one.model_dump() for name, one in found.next_token.items()}
+    return {"step": found.next_token_step or 0, "sources": sources}
 
 
 def _fairness(run: Folder, results: EvaluationResults | None) -> FairnessResults | None:

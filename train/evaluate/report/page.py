@@ -62,6 +62,7 @@ def front_matter(facts: Facts) -> str:
             ],
         }
         for task in facts["tasks"]
+        if task["result"]["metrics"]
     ]
     front: Facts = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["corpusmill"]}
     if results:

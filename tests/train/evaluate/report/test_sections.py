@@ -1,0 +1,100 @@
+"""Each section says of which step it is; what was calibrated, skipped or has no interval is shown as that."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.evaluation import CALIBRATION, ITEMS, RESULTS, CalibrationResults, EvaluationResults
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.evaluate.calibration import Cells, of_cells
+from corpusmill.train.evaluate.report.page import CARD, PAGE, write
+from corpusmill.train.evaluate.splits import EVALUATION, figures
+from tests.train.evaluate.report.test_page import task
+
+Write = Callable[[], tuple[str, str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """Of a run whose tasks were scored at step 2,000, its validation split at step 1,000."""
+    run, (result, items) = Folder(tmp_path), task("mmlu", 0.9)
+    empty = result.model_copy(
+        update={"task": "long", "items": 0, "metrics": {}, "slices": {}, "chance": None, "skipped": {"too long": 31}}
+    )  # fmt: skip
+    results = EvaluationResults(
+        name="tiny", step=2000, weights_hash="ab12", tokenizer_hash="cd34", precision="fp32", version="1.0",
+        tasks={"long": empty, "mmlu": result},
+    )  # fmt: skip
+    (run / RESULTS).write(results.to_json())
+    (run / ITEMS / "long.jsonl").write(b"")
+    (run / ITEMS / "mmlu.jsonl").write("".join(item.model_dump_json() + "\n" for item in items).encode())
+    row = {
+        "tokens": 1000,
+        "bytes": 4000,
+        **figures(3000.0, 1000, 4000),
+        "unigram": figures(5000.0, 1000, 4000),
+    }
+    row.update(unigram_source=None, ngrams={})
+    splits = {"name": "tiny", "step": 1000, "sources": {"books": row}, "all_sources": row, "ngrams": {}}
+    (run / EVALUATION).write(json.dumps(splits).encode())
+    return run
+
+
+@pytest.fixture
+def written(folder: Folder, config: Callable[..., dict[str, Any]]) -> Write:
+    """What page and card of the run show."""
+
+    def both() -> tuple[str, str]:
+        write(TrainConfig.model_validate(config()), folder)
+        page = (folder / PAGE).read().decode().partition("<body>")[2].replace("<wbr>", "")
+        return " ".join(re.sub(r"<[^>]*>", " ", page).split()), (folder / CARD).read().decode()
+
+    return both
+
+
+def test_figures_of_two_steps_have_their_own(written: Write) -> None:
+    page, card = written()
+    assert "1.082 bits per byte, all validation text, step 1,000" in page and "Of step 1,000." in page
+    assert "Of step 2,000." in page
+    assert "validation text at step 1,000" in card and "Tasks at step 2,000" in card
+
+
+def test_a_task_without_a_scored_item_is_in_the_table(written: Write) -> None:
+    page, card = written()
+    assert "long 0 5 none scored: 31 (too long)" in page
+    assert "| long | 0 | 5 | none scored, 31 left out |" in card and "31" not in card.split("---\n")[1]
+    assert page.count("Where it fails") == 1  # of the other task
+    assert "mmlu 200 2 not scored" in page
+
+
+def test_calibration_of_next_tokens_is_shown(folder: Folder, written: Write) -> None:
+    assert "Next tokens" not in written()[0]
+    rng = np.random.default_rng(1)
+    cells = Cells.of(rng.uniform(0.2, 0.9, 4321), np.zeros(4321))
+    found = CalibrationResults(
+        name="tiny", tasks={}, tasks_step=None, next_token={"books": of_cells(cells)}, next_token_step=1500
+    )
+    (folder / CALIBRATION).write(found.to_json())
+    page, card = written()
+    section = page[page.index("Of step 1,500.") :]
+    assert "books 4,321 0 % 54.8 %" in section and f"{found.next_token['books'].ece:.4f}" in section
+    assert "15 bins of equal numbers" in section
+    assert "books" in card and f"{found.next_token['books'].ece:.4f}" in card
+
+
+def test_calibration_alone_has_a_page(folder: Folder, tmp_path: Path, written: Write) -> None:
+    for name in (RESULTS, EVALUATION):
+        (tmp_path / name).unlink()
+    found = CalibrationResults(
+        name="tiny", tasks={}, tasks_step=None, next_token={"books": of_cells(Cells.of([0.5] * 9, [1] * 9))}, next_token_step=7,
+    )  # fmt: skip
+    (folder / CALIBRATION).write(found.to_json())
+    assert "Of step 7." in written()[0]
