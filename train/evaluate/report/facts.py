@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.calibration import of_choices
 from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.report import bias
-from corpusmill.train.evaluate.report.failures import primary, weak, words
+from corpusmill.train.evaluate.report.failures import primary, shuffled, weak, words, worst
 from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import centred, estimate, of_core
 from corpusmill.train.evaluate.stored import read_items, read_results
@@ -34,6 +33,7 @@ Facts = dict[str, Any]
 OF_TRAINING = ("parameters", "tokens", "seconds", "tokens_per_second")  # known when a run is done
 SAMPLES = 3  # of a task: right, wrong, and surely wrong ones
 SLICE_VALUES = 40  # of one kind, in the table of a task
+IN_CORPUS = "found in the corpus"
 PREFERENCE = {"above chance": "stereotype likelier", "below chance": "stereotype less likely"}
 
 
@@ -47,14 +47,15 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
     found = results.tasks if results else {}
     items = {name: list(read_items(run, name).values()) for name in found}
-    tasks = [_task(one, items[name]) for name, one in found.items()]
+    contamination = _contamination(run, results)
+    tasks = [_task(one, in_corpus(items[name], name, contamination)) for name, one in found.items()]
     return {
         "name": config.name,
         "step": max(steps),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
         "tasks": tasks,
-        "contamination": _contamination(run, results),
+        "contamination": contamination,
         "calibration": calibration,
         "speed": speed,
         "fairness": fairness,
@@ -70,6 +71,19 @@ def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
     """What `corpusmill contamination` found for these weights."""
     found = read_json(run / CONTAMINATION)
     return found if results is not None and found.get("weights_hash") == results.weights_hash else {}
+
+
+def in_corpus(items: Sequence[Item], task: str, contamination: Facts) -> list[Item]:
+    """With a slice more: whether a document of the corpus was found to hold the item, if the task was searched for."""
+    for one in contamination.get("tasks", ()):
+        if one["task"] == task:
+            known = {document["item"] for document in one["documents"]}
+            values = ["yes" if item.id in known else "no" for item in items]
+            return [
+                item.model_copy(update={"slices": {**item.slices, IN_CORPUS: value}})
+                for item, value in zip(items, values, strict=True)
+            ]
+    return list(items)
 
 
 def _calibration(run: Folder) -> Facts:
@@ -105,7 +119,11 @@ def _task(result: TaskResult, items: Sequence[Item]) -> Facts:
         "verdict": _verdict(result, metric),
         "samples": _samples(items, metric) if metric else {},
         "weak": [
-            one._asdict() | {"difference": one.difference.model_dump()}
+            one._asdict()
+            | {
+                "difference": one.difference.model_dump(),
+                "examples": [_sample(item) for item in one.examples],
+            }
             for one in (weak(items, metric) if metric else [])
         ],
         "words": [one._asdict() for one in words(items, metric)] if metric else [],
@@ -151,14 +169,10 @@ def core(tasks: Sequence[tuple[Sequence[Item], float | None]]) -> Facts | None:
 def _samples(items: Sequence[Item], metric: str) -> dict[str, list[Facts]]:
     """A fair sample of right and wrong items, by the hash of their ids, and the wrong ones of which the model was surest; of metrics
     by which no item is right or wrong the worst ones, if more or less of them is better."""
-    order = sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest())
-    better = measure(metric).better
+    wrong = worst(items, metric, len(items))
     if not measure(metric).right:
-        worst = sorted(order, key=lambda item: better * item.metrics[metric])[:SAMPLES] if better else []
-        return {"worst": [_sample(item) for item in worst]} if worst else {}
-    right, wrong = (
-        [i for i in order if (i.metrics[metric] >= 0.5) == is_right] for is_right in (True, False)
-    )
+        return {"worst": [_sample(item) for item in wrong[:SAMPLES]]} if wrong else {}
+    right = [item for item in shuffled(items) if item.metrics[metric] >= 0.5]
     sure = sorted((i for i in wrong if len(i.logprobs) > 1 and i.right_choices), key=lambda i: -_margin(i))
     return {
         "right": [_sample(item) for item in right[:SAMPLES]],

@@ -8,6 +8,7 @@ an informative Dirichlet prior (Monroe, Colaresi and Quinn 2008).
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -20,13 +21,14 @@ from corpusmill.train.evaluate.statistics import Difference, Z, holm
 
 ALPHA = 0.05
 LEAST = 10  # items of a slice, and of the rest
+EXAMPLES = 2  # of a slice
 QUARTERS = 4
 PRIOR = 500.0  # words that the prior counts as much as
 WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 class Slice(NamedTuple):
-    """Items that share a value, their mean and that of the rest, and the difference; `p` after Holm."""
+    """Items that share a value, their mean and that of the rest, and the difference; `p` after Holm; `examples`: some of its worst."""
 
     kind: str
     value: str
@@ -35,6 +37,7 @@ class Slice(NamedTuple):
     rest: float
     difference: Estimate
     p: float
+    examples: Sequence[Item] = ()
 
 
 class Word(NamedTuple):
@@ -81,7 +84,25 @@ def weak(items: Sequence[Item], metric: str) -> list[Slice]:
         for (kind, value, count, mean, other, one), p in zip(found, adjusted, strict=True)
     ]
     worse = [one for one in slices if one.p < ALPHA and better * one.difference.value < 0]
-    return sorted(worse, key=lambda one: better * one.difference.value)
+    return [
+        one._replace(
+            examples=worst([items[place] for place in members[one.kind, one.value]], metric, EXAMPLES)
+        )
+        for one in sorted(worse, key=lambda one: better * one.difference.value)
+    ]
+
+
+def shuffled(items: Sequence[Item]) -> list[Item]:
+    """In the order of the hashes of their ids: the first ones are a fair sample."""
+    return sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest())
+
+
+def worst(items: Sequence[Item], metric: str, most: int) -> list[Item]:
+    """A fair sample of the wrong items; by a metric by which no item is right or wrong the worst ones, if more or less is better."""
+    one, order = measure(metric), shuffled(items)
+    if one.right:
+        return [item for item in order if item.metrics[metric] < 0.5][:most]
+    return sorted(order, key=lambda item: one.better * item.metrics[metric])[:most] if one.better else []
 
 
 def sliced(items: Sequence[Item]) -> Iterator[list[tuple[str, str]]]:

@@ -12,9 +12,21 @@ import numpy as np
 import pytest
 
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.evaluation import CALIBRATION, ITEMS, RESULTS, CalibrationResults, EvaluationResults
+from corpusmill.schemas.evaluation import (
+    CALIBRATION,
+    CONTAMINATION,
+    ITEMS,
+    RESULTS,
+    CalibrationResults,
+    ContaminatedTask,
+    ContaminationResults,
+    Estimate,
+    EvaluationResults,
+    TrainedDocument,
+)
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.calibration import Cells, of_cells
+from corpusmill.train.evaluate.report.facts import gather
 from corpusmill.train.evaluate.report.page import CARD, PAGE, write
 from corpusmill.train.evaluate.splits import EVALUATION, figures
 from tests.train.evaluate.report.test_page import task
@@ -98,3 +110,46 @@ def test_calibration_alone_has_a_page(folder: Folder, tmp_path: Path, written: W
     )  # fmt: skip
     (folder / CALIBRATION).write(found.to_json())
     assert "Of step 7." in written()[0]
+
+
+def corpus_holds(items: list[str]) -> bytes:
+    share = Estimate(value=0.5, se=None, low=None, high=None, n=1, clusters=1, method="clt")
+    task = ContaminatedTask(
+        task="mmlu", metric="acc", searched=200, found=len(items), all=share, clean=None, contaminated=None, difference=None,
+        documents=[TrainedDocument(item=item, doc_id="f0" * 16, source="books", share=0.9) for item in items],
+    )  # fmt: skip
+    found = ContaminationResults(weights_hash="ab12", report="out", ngram=13, threshold=0.5, tasks=[task])
+    return found.to_json()
+
+
+def test_what_the_corpus_holds_is_a_slice(
+    folder: Folder, written: Write, config: Callable[..., dict[str, Any]]
+) -> None:
+    _, items = task("mmlu", 0.9)
+    known = [item for item in items if item.metrics["acc"] == 1.0][::2]
+    (folder / CONTAMINATION).write(corpus_holds([item.id for item in known]))
+    page, card = written()
+    assert re.search(r"found in the corpus no \d+", page) and "found in the corpus is no" in card
+    facts = gather(TrainConfig.model_validate(config()), folder)
+    (weak,) = [one for one in facts["tasks"][1]["weak"] if one["kind"] == "found in the corpus"]
+    assert weak["items"] == 200 - len(known) and weak["rest"] == 1.0
+    # Found in the corpus of another model: nothing is known of this one.
+    (folder / CONTAMINATION).write(corpus_holds([item.id for item in known]).replace(b"ab12", b"ffff"))
+    assert "found in the corpus" not in written()[0]
+
+
+def test_weak_slices_have_examples(
+    folder: Folder, config: Callable[..., dict[str, Any]], written: Write
+) -> None:
+    facts = gather(TrainConfig.model_validate(config()), folder)
+    found = facts["tasks"][1]["weak"]
+    assert found and all(len(one["examples"]) == 2 for one in found)
+    for one in found:
+        for sample in one["examples"]:
+            (chosen,) = [choice for choice in sample["choices"] if choice["chosen"]]
+            assert not chosen["gold"]
+            if one["kind"] == "subject":
+                assert sample["slices"]["subject"] == one["value"] == "<b>art</b>"
+    written()
+    raw = (folder / PAGE).read().decode()
+    assert raw.count("Examples: ") == len(found) and "<b>art" not in raw and "<script" not in raw
