@@ -11,7 +11,7 @@ from corpusmill.train.commands.options import Json, Run, print_json, print_table
 
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
-    from corpusmill.schemas.evaluation import Estimate
+    from corpusmill.schemas.evaluation import ContaminationResults
     from corpusmill.schemas.training import TrainConfig
 
 
@@ -37,11 +37,7 @@ def contamination(
     if json_:
         print_json(found.model_dump(mode="json"))
         return
-    rows = [["task", "in the corpus", "all items", "not in it", "in it, more"]]
-    for task in found.tasks:
-        figures = [_figure(one) for one in (task.all, task.clean, task.difference)]
-        rows.append([task.task, f"{task.found:,} of {task.searched:,}", *figures])
-    print_table(rows, "Primary metric, 95 % intervals; of the items searched for")
+    print_table(contaminated(found), "Primary metric, 95 % intervals; of the items searched for")
     for task in found.tasks:
         for one in task.documents[:3]:
             typer.echo(f"{task.task} {one.item}: {one.share:.0%} in {one.doc_id} of {one.source}")
@@ -81,9 +77,12 @@ def write_page(config: TrainConfig, folder: Folder) -> None:
             typer.echo(f"written: {url}", err=True)
 
 
-def _figure(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "–"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.3f}"
-    return f"{estimate.value:.3f} ±{(estimate.high - estimate.low) / 2:.3f}"
+def contaminated(found: ContaminationResults) -> list[list[str]]:
+    """Heading, and a line for each task; – where there is no such item."""
+    from corpusmill.train.evaluate.resampling import shown
+
+    rows = [["task", "in the corpus", "all items", "not in it", "in it, more"]]
+    for task in found.tasks:
+        figures = [shown(one) if one else "–" for one in (task.all, task.clean, task.difference)]
+        rows.append([task.task, f"{task.found:,} of {task.searched:,}", *figures])
+    return rows

@@ -16,6 +16,7 @@ Floats = npt.NDArray[np.float64]
 DRAWS = 2000  # of a bootstrap
 AT_ONCE = 1 << 22  # units drawn at a time: some 100 MB
 SEED = 20
+FEW = "too few items for an interval"
 
 
 def resampled(sums: Floats, draws: int = DRAWS, seed: int = SEED) -> Floats:
@@ -88,5 +89,5 @@ def figure(found: Estimate, chance: float | None = None) -> Figure:
 def shown(found: Estimate, digits: int = 3) -> str:
     """`0.512 [0.481, 0.543]`; what has no interval says so."""
     if found.low is None or found.high is None:
-        return f"{found.value:.{digits}f} (too few items for an interval)"
+        return f"{found.value:.{digits}f} ({FEW})"
     return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"

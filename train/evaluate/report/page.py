@@ -15,6 +15,7 @@ from corpusmill.common.pages import environment
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.facts import Facts, gather
+from corpusmill.train.evaluate.resampling import FEW
 
 PAGE, CARD = "evaluation.html", "MODEL_CARD.md"
 NAME = 48  # characters of a task's name
@@ -77,7 +78,7 @@ def front_matter(facts: Facts) -> str:
 def _environment() -> Environment:
     jinja = environment("corpusmill.train.evaluate.report")
     jinja.filters.update(figure=figure, end=end, interval=interval, clip=lambda text: head(text, NAME))
-    jinja.globals.update(whisker=whisker)
+    jinja.globals.update(whisker=whisker, few=FEW)
     return jinja
 
 
@@ -89,10 +90,10 @@ def figure(value: float | None) -> str:
 
 
 def interval(estimate: dict[str, Any]) -> str:
-    """`0.3120 ± 0.0150`, or both ends where the interval is not symmetric."""
+    """`0.3120 ± 0.0150`, or both ends where the interval is not symmetric; what has no interval says why."""
     low, high, value = estimate["low"], estimate["high"], estimate["value"]
     if low is None or high is None:
-        return figure(value)
+        return f"{figure(value)} ({FEW})"
     if abs((high - value) - (value - low)) < 1e-3 * max(abs(value), 1e-3):
         return f"{figure(value)} ± {figure((high - low) / 2)}"
     return f"{figure(value)} ({figure(low)} to {figure(high)})"

@@ -153,3 +153,22 @@ def test_weak_slices_have_examples(
     written()
     raw = (folder / PAGE).read().decode()
     assert raw.count("Examples: ") == len(found) and "<b>art" not in raw and "<script" not in raw
+
+
+def test_a_figure_without_an_interval_says_why(folder: Folder, written: Write) -> None:
+    from corpusmill.train.commands.results import contaminated
+    from corpusmill.train.commands.tasks import row
+
+    few = "too few items for an interval"
+    (folder / CONTAMINATION).write(corpus_holds(["mmlu-1"]))
+    raw = (folder / RESULTS).read()
+    results = EvaluationResults.from_json(raw, RESULTS)
+    one = results.tasks["mmlu"].metrics["acc"].model_copy(update={"low": None, "high": None, "se": None})
+    single = results.tasks["mmlu"].model_copy(update={"metrics": {"acc": one}})
+    (folder / RESULTS).write(results.model_copy(update={"tasks": {"mmlu": single}}).to_json())
+    page, card = written()
+    assert f"0.5850 ({few})" in page and f"0.5850 ({few})" in card
+    assert f"0.5000 ({few})" in page  # of the items in the corpus
+    assert row(single, "acc", one) == ["acc", "0.585", few, "0.250"]
+    found = ContaminationResults.from_json((folder / CONTAMINATION).read(), CONTAMINATION)
+    assert contaminated(found)[1] == ["mmlu", "1 of 200", f"0.500 ({few})", "–", "–"]
