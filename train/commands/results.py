@@ -37,8 +37,11 @@ def contamination(
     if json_:
         print_json(found.model_dump(mode="json"))
         return
-    print_table(contaminated(found), "Primary metric, 95 % intervals; of the items searched for")
+    print_table(contaminated(found), "Primary metric, 95 % intervals")
     for task in found.tasks:
+        typer.echo(
+            f"{task.task}: {task.found:,} of {task.searched:,} items that were searched for are in the corpus"
+        )
         for one in task.documents[:3]:
             typer.echo(f"{task.task} {one.item}: {one.share:.0%} in {one.doc_id} of {one.source}")
 
@@ -78,11 +81,13 @@ def write_page(config: TrainConfig, folder: Folder) -> None:
 
 
 def contaminated(found: ContaminationResults) -> list[list[str]]:
-    """Heading, and a line for each task; – where there is no such item."""
+    """Heading, and a line for each group of the items of each task."""
     from corpusmill.train.evaluate.resampling import shown
 
-    rows = [["task", "in the corpus", "all items", "not in it", "in it, more"]]
+    rows = [["task", "items", "n", "figure"]]
     for task in found.tasks:
-        figures = [shown(one) if one else "–" for one in (task.all, task.clean, task.difference)]
-        rows.append([task.task, f"{task.found:,} of {task.searched:,}", *figures])
+        groups = {"all": task.all, "not in the corpus": task.clean, "in the corpus": task.contaminated}
+        rows += [[task.task, name, f"{one.n:,}", shown(one)] for name, one in groups.items() if one]
+        if task.difference:
+            rows.append([task.task, "in it, less not in it", "", shown(task.difference)])
     return rows

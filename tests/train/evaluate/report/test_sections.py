@@ -171,4 +171,4 @@ def test_a_figure_without_an_interval_says_why(folder: Folder, written: Write) -
     assert f"0.5000 ({few})" in page  # of the items in the corpus
     assert row(single, "acc", one) == ["acc", "0.585", few, "0.250"]
     found = ContaminationResults.from_json((folder / CONTAMINATION).read(), CONTAMINATION)
-    assert contaminated(found)[1] == ["mmlu", "1 of 200", f"0.500 ({few})", "–", "–"]
+    assert contaminated(found)[1:] == [["mmlu", "all", "1", f"0.500 ({few})"]]
