@@ -18,7 +18,7 @@ from corpusmill.train.evaluate.report.facts import Facts, gather
 from corpusmill.train.evaluate.resampling import FEW
 
 PAGE, CARD = "evaluation.html", "MODEL_CARD.md"
-NAME = 48  # characters of a task's name
+NAME = 48  # characters of a task's name, or of a slice's value in the card
 LONG = 1200  # characters of a prompt; its end is shown, where the question is
 NGRAMS = {"trained_on": "of the tokens seen", "all": "of all tokens"}
 
@@ -42,7 +42,8 @@ def render(facts: Facts) -> str:
 
 def card(facts: Facts) -> str:
     """The model card: YAML front matter as the Hugging Face Hub reads it (`model-index`), then text by the headings of its card
-    template. No text of a task or of the corpus is in it."""
+    template. It quotes no item and no document; of a task's data it has the values of slices on which the model does worse, as a
+    subject, the first characters of each."""
     jinja = _environment().overlay(autoescape=False)
     jinja.filters.update(md=escape.markdown, code=escape.code)
     return jinja.get_template("model_card.md.j2").render(f=facts, front=front_matter(facts)).strip() + "\n"
@@ -77,9 +78,14 @@ def front_matter(facts: Facts) -> str:
 
 def _environment() -> Environment:
     jinja = environment("corpusmill.train.evaluate.report")
-    jinja.filters.update(figure=figure, end=end, interval=interval, clip=lambda text: head(text, NAME))
+    jinja.filters.update(figure=figure, end=end, interval=interval, clip=clip)
     jinja.globals.update(whisker=whisker, few=FEW)
     return jinja
+
+
+def clip(text: str) -> str:
+    """The beginning of a name or of a slice's value."""
+    return head(text, NAME)
 
 
 def figure(value: float | None) -> str:

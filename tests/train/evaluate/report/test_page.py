@@ -236,7 +236,7 @@ def test_figures_of_the_page(run: Folder, config: Any) -> None:
             assert {c["gold"] for c in one["choices"] if c["chosen"]} == {is_right}
 
 
-def test_the_card_has_the_figures_and_no_text_of_a_task(run: Folder, config: Any) -> None:
+def test_the_card_has_the_figures_and_quotes_no_item(run: Folder, config: Any) -> None:
     from ruamel.yaml import YAML
 
     write(TrainConfig.model_validate(config()), run)

@@ -172,3 +172,12 @@ def test_a_figure_without_an_interval_says_why(folder: Folder, written: Write) -
     assert row(single, "acc", one) == ["acc", "0.585", few, "0.250"]
     found = ContaminationResults.from_json((folder / CONTAMINATION).read(), CONTAMINATION)
     assert contaminated(found)[1:] == [["mmlu", "all", "1", f"0.500 ({few})"]]
+
+
+def test_the_card_has_the_beginning_of_a_slice_alone(folder: Folder, written: Write) -> None:
+    """A slice may be by what is long in the data, such as a passage."""
+    long = "A passage of the data that " + "goes on " * 40
+    file = folder / ITEMS / "mmlu.jsonl"
+    file.write(file.read().replace(b"<b>art</b>", long.encode()))
+    card = written()[1]
+    assert "subject is A passage of the data that goes on" in card and "goes on " * 4 not in card
