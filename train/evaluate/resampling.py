@@ -86,6 +86,17 @@ def figure(found: Estimate, chance: float | None = None) -> Figure:
     return Figure(estimate=found, chance=chance, beyond_chance=beyond)
 
 
+def uncorrected(figures: Sequence[Figure]) -> list[str]:
+    """What must be known beside figures some of which are beyond chance; nothing if none is."""
+    known = [one for one in figures if one.beyond_chance is not None]
+    if not any(one.beyond_chance for one in known):
+        return []
+    return [
+        f"not corrected for their number: of {len(known)} figures without any preference about {len(known) / 20:.1f} are beyond chance"
+        " as well"
+    ]
+
+
 def shown(found: Estimate, digits: int = 3) -> str:
     """`0.512 [0.481, 0.543]`; what has no interval says so."""
     if found.low is None or found.high is None:
