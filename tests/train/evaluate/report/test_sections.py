@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -29,7 +29,11 @@ from corpusmill.train.evaluate.calibration import Cells, of_cells
 from corpusmill.train.evaluate.report.facts import gather
 from corpusmill.train.evaluate.report.page import CARD, PAGE, write
 from corpusmill.train.evaluate.splits import EVALUATION, figures
+from tests.browser import check_page
 from tests.train.evaluate.report.test_page import task
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 Write = Callable[[], tuple[str, str]]
 
@@ -181,3 +185,15 @@ def test_the_card_has_the_beginning_of_a_slice_alone(folder: Folder, written: Wr
     file.write(file.read().replace(b"<b>art</b>", long.encode()))
     card = written()[1]
     assert "subject is A passage of the data that goes on" in card and "goes on " * 4 not in card
+
+
+@pytest.mark.browser
+def test_the_sections_in_a_browser(folder: Folder, tmp_path: Path, written: Write, browser: Browser) -> None:
+    cells = Cells.of([0.5] * 9, [1] * 9)
+    found = CalibrationResults(
+        name="tiny", tasks={}, tasks_step=None, next_token={"web_" * 20: of_cells(cells)}, next_token_step=7
+    )
+    (folder / CALIBRATION).write(found.to_json())
+    (folder / CONTAMINATION).write(corpus_holds([f"mmlu-{number}" for number in range(0, 200, 2)]))
+    written()
+    check_page(browser, tmp_path / PAGE)
