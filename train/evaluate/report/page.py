@@ -78,12 +78,12 @@ def front_matter(facts: Facts) -> str:
 
 def _environment() -> Environment:
     jinja = environment("corpusmill.train.evaluate.report")
-    jinja.filters.update(figure=figure, end=end, interval=interval, clip=clip)
+    jinja.filters.update(figure=figure, end=end, interval=interval, clip=beginning)
     jinja.globals.update(whisker=whisker, few=FEW)
     return jinja
 
 
-def clip(text: str) -> str:
+def beginning(text: str) -> str:
     """The beginning of a name or of a slice's value."""
     return head(text, NAME)
 
