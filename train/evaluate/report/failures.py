@@ -122,7 +122,7 @@ def sliced(items: Sequence[Item]) -> Iterator[list[tuple[str, str]]]:
             sizes = [len(choice) for choice in item.choices]
             own = sizes[one]
             if sizes.count(own) == 1 and own in (min(sizes), max(sizes)):
-                named.append(("the right choice is", "the longest" if own == max(sizes) else "the shortest"))
+                named.append(("the right choice", "the longest" if own == max(sizes) else "the shortest"))
         yield named
 
 

@@ -65,9 +65,9 @@ def test_slices_of_an_item() -> None:
     named = [dict(one) for one in sliced(items)]
     assert named[0] == {
         "s": "v", "length of the prompt": "under 30 characters", "place of the right choice": "1",
-        "the right choice is": "the shortest",
+        "the right choice": "the shortest",
     }  # fmt: skip
-    assert named[1]["the right choice is"] == "the longest" and "the right choice is" not in named[2]
+    assert named[1]["the right choice"] == "the longest" and "the right choice" not in named[2]
     assert named[7]["length of the prompt"] == "70 characters or more"
     assert named[3]["length of the prompt"] == "30 to 49 characters"
 

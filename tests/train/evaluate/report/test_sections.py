@@ -22,6 +22,7 @@ from corpusmill.schemas.evaluation import (
     ContaminationResults,
     Estimate,
     EvaluationResults,
+    Item,
     TrainedDocument,
 )
 from corpusmill.schemas.training import TrainConfig
@@ -197,3 +198,15 @@ def test_the_sections_in_a_browser(folder: Folder, tmp_path: Path, written: Writ
     (folder / CONTAMINATION).write(corpus_holds([f"mmlu-{number}" for number in range(0, 200, 2)]))
     written()
     check_page(browser, tmp_path / PAGE)
+
+
+def test_the_card_reads_as_a_sentence(folder: Folder, written: Write) -> None:
+    """Whether the right choice is the longest is a slice like any other."""
+    file = folder / ITEMS / "mmlu.jsonl"
+    items = [Item.model_validate_json(line) for line in file.read().splitlines()]
+    grown = [
+        one.model_copy(update={"choices": [f"c{n}{'!' * 9 * (n == one.gold and one.metrics['acc'] == 0)}" for n in range(4)]})
+        for one in items
+    ]  # fmt: skip
+    file.write("".join(one.model_dump_json() + "\n" for one in grown).encode())
+    assert "On mmlu it does worse where the right choice is the longest (0.0000, else 1.0000)" in written()[1]
