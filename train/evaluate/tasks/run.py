@@ -81,7 +81,9 @@ def prepare(
         notes.append("examples are other rows of the evaluated data")
     if examples.skipped:
         notes.append(f"{examples.skipped.total()} damaged rows of examples were left out")
-    definition = task.model_dump(mode="json", exclude={"data", "hub", "about", "licence", "citation"})
+    definition = task.model_dump(mode="json", exclude={"data", "hub", "about", "licence", "citation", "bias"})
+    if task.bias:  # of other tasks the hash is what it was before there was this key
+        definition["bias"] = True
     key = hash_json([VERSION, definition, rows.hash, examples.hash, limit])
     return Prepared(task, rendered.questions, rows.skipped + rendered.skipped, notes, key)
 
@@ -121,7 +123,7 @@ def summary(prepared: Prepared, scored: Scored, key: str) -> TaskResult:
         slices[name] = {value: figures(task, by_value[value]) for value in sorted(by_value)}
     return TaskResult(
         task=task.task, task_hash=key, items=len(items), fewshot=task.num_fewshot, chance=chance(task, items),
-        metrics=figures(task, items), slices=slices, skipped=dict(sorted((prepared.skipped + scored.skipped).items())),
+        bias=task.about_bias, metrics=figures(task, items), slices=slices, skipped=dict(sorted((prepared.skipped + scored.skipped).items())),
         notes=notes,
     )  # fmt: skip
 
