@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.format import quantity
 from corpusmill.common.jsonl import read_jsonl
 from corpusmill.train.commands.generation import Temperature, Tokens, TopK, TopP
 from corpusmill.train.commands.options import Json, print_json, print_table
@@ -33,7 +34,10 @@ def judge(
         typer.Option(metavar="FILE", help="JSONL with a `prompt` a line, which runs are to continue"),
     ] = None,
     ratings: Annotated[
-        Path, typer.Option(help="file that the ratings are added to; what it holds is not asked again")
+        Path,
+        typer.Option(
+            help="file that the ratings are added to; what it holds is not asked again, and texts of runs are kept beside it"
+        ),
     ] = Path("ratings.jsonl"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="of this machine; 0: any that is free")] = 8765,
     rows: Annotated[int | None, typer.Option(min=1, help="pairs at most, the first ones [all]")] = None,
@@ -66,14 +70,15 @@ def judge(
         raise UserError("--preferences and --json go with --report")
     from corpusmill.train.evaluate.judge.ratings import Ratings
     from corpusmill.train.evaluate.judge.server import Session, serve
+    from corpusmill.train.evaluate.judge.texts import texts_file
     from corpusmill.train.generate.generate import checked
 
     sampling = checked(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
-    pairs = _pairs(inputs[0], inputs[1], prompts, sampling, rows)
+    pairs = _pairs(inputs[0], inputs[1], prompts, sampling, rows, texts_file(ratings))
     kept = Ratings(ratings)
     session = Session(pairs, kept, seed)
-    if pairs.same:
-        typer.echo(f"{pairs.same} pairs of equal texts are left out", err=True)
+    for line in pairs.notes():
+        typer.echo(line, err=True)
 
     def ready(url: str) -> None:
         typer.echo(f"{len(pairs.rows)} pairs at {url}, ratings in {ratings}; Ctrl-C ends it")
@@ -82,7 +87,7 @@ def judge(
     typer.echo(f"{len(kept.rows)} ratings in {ratings}: corpusmill judge --report {ratings}")
 
 
-def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int | None) -> Pairs:
+def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int | None, texts: Path) -> Pairs:
     from corpusmill.train.evaluate.judge.pairs import from_file, from_run, is_file, paired
 
     files = [is_file(a), is_file(b)]
@@ -94,11 +99,13 @@ def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int |
             "--prompts is missing: a JSONL file with a `prompt` a line, which the runs are to continue"
         )
     models = [
-        from_file(Path(name)) if file else from_run(name, wanted, sampling)
+        from_file(Path(name)) if file else from_run(name, wanted, sampling, texts)
         for name, file in zip((a, b), files, strict=True)
     ]
     if wanted:
         chosen = set(wanted)
+        if lost := len(chosen.difference(*(dict(model.texts) for model in models))):
+            typer.echo(f"{quantity(lost, 'prompt')} of {prompts} without a text in both files", err=True)
         models = [
             model._replace(texts=[text for text in model.texts if text[0] in chosen]) for model in models
         ]
