@@ -11,7 +11,7 @@ from corpusmill.common.jsonl import read_jsonl
 from corpusmill.common.storage import Folder
 from corpusmill.train.evaluate.metrics import glue
 from corpusmill.train.evaluate.metrics.answers import ANSWER_METRICS, pass_at_k
-from corpusmill.train.evaluate.metrics.texts import TEXT_METRICS
+from corpusmill.train.evaluate.metrics.texts import TEXT_METRICS, of_texts
 from corpusmill.train.evaluate.statistics import estimate
 
 PASS = re.compile(r"pass@([1-9][0-9]*)")
@@ -41,9 +41,8 @@ def score_texts(url: str, metrics: Sequence[str]) -> dict[str, Any]:
             values = [metric(text, wanted) for text, wanted in zip(texts, references, strict=True)]
             result["metrics"][name] = estimate(values, names).model_dump()
         else:
-            scored = TEXT_METRICS[name](texts, references, names)
-            suffix = "-stemmed" if name == "rouge-stemmed" else ""
-            result["metrics"] |= {key + suffix: one.model_dump() for key, one in scored.figures.items()}
+            scored = of_texts(name, texts, references, names)
+            result["metrics"] |= {key: one.model_dump() for key, one in scored.figures.items()}
             result["signatures"][name] = scored.signature
     return result
 
