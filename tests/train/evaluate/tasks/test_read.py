@@ -18,7 +18,8 @@ from corpusmill.train.evaluate.tasks.render import Renderer
 NAMES = {
     "hellaswag", "piqa", "arc_easy", "arc_challenge", "mmlu", "mmlu_continuation", "blimp", "winogrande", "boolq", "sciq",
     "lambada", "text", "squad", "triviaqa", "gsm8k", "crows_pairs", "bbq", "winogender", "winobias",
-    "cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "cb", "copa", "wic", "multirc", "arithmetic",
+    "cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "cb", "copa", "wic", "multirc", "wsc", "record",
+    "arithmetic",
 }  # fmt: skip
 
 
