@@ -81,10 +81,10 @@ def judge(
         typer.echo(line, err=True)
 
     def ready(url: str) -> None:
-        typer.echo(f"{len(pairs.rows)} pairs at {url}, ratings in {ratings}; Ctrl-C ends it")
+        typer.echo(f"{quantity(len(pairs.rows), 'pair')} at {url}, ratings in {ratings}; Ctrl-C ends it")
 
     serve(session, port, ready)
-    typer.echo(f"{len(kept.rows)} ratings in {ratings}: corpusmill judge --report {ratings}")
+    typer.echo(f"{quantity(len(kept.rows), 'rating')} in {ratings}: corpusmill judge --report {ratings}")
 
 
 def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int | None, texts: Path) -> Pairs:
@@ -124,7 +124,7 @@ def _report(files: list[Path], preferences: Path | None, json_: bool) -> None:
     if preferences is not None:
         found = preferred(rows)
         preferences.write_bytes(b"".join(one.model_dump_json().encode() + b"\n" for one in found))
-        typer.echo(f"{len(found)} preferences in {preferences}", err=True)
+        typer.echo(f"{quantity(len(found), 'preference')} in {preferences}", err=True)
     if json_:
         print_json(result.model_dump(mode="json"))
         return
@@ -142,7 +142,9 @@ def tables(result: JudgeReport) -> list[tuple[str, list[list[str]]]]:
     for one in result.comparisons:
         counts = [one.ratings, one.wins_a, one.wins_b, one.ties, one.both_bad]
         compared.append([one.a, one.b, *map(str, counts), shown(one.win_rate)])
-    found = [(f"{result.ratings} ratings of {result.pairs} pairs by {len(result.raters)} raters", compared)]
+    raters = quantity(len(result.raters), "rater")
+    title = f"{quantity(result.ratings, 'rating')} of {quantity(result.pairs, 'pair')} by {raters}"
+    found = [(title, compared)]
     if result.scores:
         rows = [["model", "score (log-odds)", "Elo scale"]]
         for name, score in result.scores.items():
@@ -155,5 +157,5 @@ def tables(result: JudgeReport) -> list[tuple[str, list[list[str]]]]:
         ["agreement (Krippendorff's alpha)", shown(alpha) if alpha else "–"],
         ["choices for the left text", shown(left) if left else "–"],
     ]
-    found.append((f"{result.agreement.pairs} pairs with two or more ratings", others))
+    found.append((f"{quantity(result.agreement.pairs, 'pair')} with two or more ratings", others))
     return found

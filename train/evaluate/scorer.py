@@ -112,8 +112,8 @@ class Scorer:
             for name, parameter in one.model.named_parameters():
                 if not local(parameter).isfinite().all():
                     raise Diverged(
-                        f"{one.config.name}: log-probabilities are not finite numbers, as the model's {name} is not: score an earlier"
-                        " checkpoint"
+                        f"{one.config.name}: log-probabilities are not finite numbers, as the model's {name} is not: the training"
+                        " diverged, score an earlier checkpoint"
                     )
         raise Diverged(
             f"{self.config.name}: log-probabilities are not finite numbers in precision {self.config.precision}: score the model in"

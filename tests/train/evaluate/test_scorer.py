@@ -122,7 +122,8 @@ def test_log_probabilities_that_are_no_numbers_are_refused(config: Make, name: s
         lambda: list(divergences(scorer(model(), config), given, [batch])),
     ):
         with pytest.raises(
-            Diverged, match=f"log-probabilities are not finite.* {name} is not: score an"
+            Diverged,
+            match=f"log-probabilities are not finite.* {name} is not: the training diverged, score an",
         ) as found:
             call()
         assert "\n" not in str(found.value)

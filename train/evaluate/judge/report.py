@@ -86,11 +86,8 @@ def _words(found: Comparison) -> str:
 def _notes(found: JudgeReport) -> list[str]:
     lines = []
     if len(found.groups) > 1:
-        first, second, *_ = (", ".join(group) for group in found.groups)
-        lines.append(
-            f"no Bradley-Terry scores: no rating compares a model of {first} with one of {second}; there are"
-            f" {len(found.groups)} such groups"
-        )
+        named = "; ".join(", ".join(group) for group in found.groups)
+        lines.append(f"no Bradley-Terry scores: no rating compares models of different groups: {named}")
     elif not found.scores:
         lines.append("no Bradley-Terry scores: some models have only won or only lost against the others")
     alpha, left = found.agreement.alpha, found.left

@@ -185,5 +185,5 @@ def test_models_that_are_not_connected_are_said_to_be() -> None:
     rows = drawn({"a": 0.0, "b": 0.1}, 30) + drawn({"c": 0.0, "d": 0.1}, 30)
     found = report(rows)
     assert found.groups == [["a", "b"], ["c", "d"]] and not found.scores
-    assert any("no rating compares a model of a, b with one of c, d" in line for line in found.findings)
+    assert any("no rating compares models of different groups: a, b; c, d" in line for line in found.findings)
     assert not any("only won" in line for line in found.findings)
