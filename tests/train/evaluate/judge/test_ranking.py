@@ -119,7 +119,7 @@ def test_win_rates_cover_the_truth(prompts: int, raters: int, win: float, tie: f
     ("strengths", "prompts", "ties"), [((0.0, 0.8), 12, 0.5), ((0.0, 0.3, 0.6), 12, 0.3)]
 )
 def test_scores_cover_the_truth(strengths: tuple[float, ...], prompts: int, ties: float) -> None:
-    """The resamples alone did in 91 of 100 samples."""
+    """In at least 93 of 100 samples; resamples of the prompts alone do in 92 and in 90."""
     names = "xyz"[: len(strengths)]
     gap = np.subtract.outer(strengths, strengths)
     expected = ties / 2 + (1 - ties) / (1 + np.exp(-gap))  # a tie is half a win
