@@ -58,7 +58,9 @@ def compare(run: Folder, report: Folder) -> ContaminationResults:
                 f"{report}: task {name} was not searched for; run `corpusmill decontaminate DOCUMENTS OUT --against"
                 f" {run / 'evaluation/items'} --action report` again"
             )
-        tasks.append(compared(name, list(read_items(run, name).values()), searches[name]))
+        items = list(read_items(run, name).values())
+        if primary(items):  # else its figures are of all items together alone
+            tasks.append(compared(name, items, searches[name]))
     found = ContaminationResults(
         weights_hash=results.weights_hash,
         report=report.url,
