@@ -141,7 +141,7 @@ class Options(BaseModel):
     top_k: int = Field(default=0, ge=0, description="ours")
     min_p: Finite = Field(default=0.0, ge=0, lt=1, description="ours")
     typical_p: Finite = Field(default=1.0, gt=0, le=1, description="ours")
-    repetition_penalty: Finite = Field(default=1.0, gt=0, description="ours")
+    repetition_penalty: Finite = Field(default=1.0, ge=0.01, le=100, description="ours")
     presence_penalty: Finite = Field(default=0.0, ge=-2, le=2)
     frequency_penalty: Finite = Field(default=0.0, ge=-2, le=2)
     logit_bias: Annotated[dict[int, float], PlainValidator(_biases)] = {}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.jsonl import read_jsonl
 from corpusmill.train.commands.options import Json, Run, Set, print_json
 
@@ -104,8 +105,12 @@ def generate(
         opened = opened._replace(draft=open_draft(draft, opened))
     constraint = _constraint(opened, regex, schema)
     if prompts:
+        failed = 0
         for line in continued(opened, rows, sampling, batch, constraint):
             print_line(line)
+            failed += "error" in line
+        if failed:
+            raise WorkError(f"{quantity(failed, 'text')} could not be generated: see `error` in the lines")
         return
     _one(opened, prompt, sampling, json_, constraint)
 
@@ -123,11 +128,12 @@ def _constraint(opened: Opened, regex: str | None, schema: dict[str, Any] | None
 
 
 def _one(opened: Opened, prompt: str, sampling: Sampling, json_: bool, constraint: Constraint | None) -> None:
-    from corpusmill.train.generate.generate import pieces
+    from corpusmill.train.generate.generate import check, pieces
 
     found = pieces(opened, [prompt], sampling, rows=1, constraint=constraint)
     if json_:
         texts = list(found)
+        check(texts[-1])
         print_json({"prompt": prompt, "text": "".join(p.text for p in texts), "end": texts[-1].end})
         return
     sys.stdout.write(prompt)
@@ -135,6 +141,7 @@ def _one(opened: Opened, prompt: str, sampling: Sampling, json_: bool, constrain
         sys.stdout.write(piece.text)
         sys.stdout.flush()
     sys.stdout.write("\n")
+    check(piece)
 
 
 def read_schema(file: Path) -> dict[str, Any]:
@@ -157,7 +164,7 @@ def continued(
     batch: int,
     constraint: Constraint | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The rows, in their order, each with its `text`, `end` and number of `tokens`."""
+    """The rows, in their order, each with its `text`, `end` and number of `tokens`; with the end "failed", also the `error`."""
     from corpusmill.train.generate.generate import pieces
 
     rows = list(rows)
@@ -175,6 +182,8 @@ def continued(
                 "end": piece.end,
                 "tokens": len(piece.request.tokens),
             }
+            if piece.request.failure is not None:
+                done[number]["error"] = str(piece.request.failure)
         while shown in done:
             yield done.pop(shown)
             shown += 1

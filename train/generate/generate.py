@@ -58,18 +58,21 @@ class Texts:
     def begin(self, request: Request) -> None:
         self._texts[request] = Text(self._tokenizer, request.sampling.stop, request.prompt)
 
+    def forget(self, request: Request) -> None:
+        self._texts.pop(request, None)
+
     def piece(self, event: Event) -> Piece | None:
         """None after a stop string, with which a request is cancelled."""
         request, text = event.request, self._texts.get(event.request)
         if text is None:
             return None
         if event.token is None:
-            del self._texts[request]
+            self.forget(request)
             return Piece(request, text.end(), event.end, event)
         shown = text.add(event.token)
         if text.stopped:
             request.cancelled = True
-            del self._texts[request]
+            self.forget(request)
         return Piece(request, shown, "stop" if text.stopped else None, event)
 
 
@@ -102,10 +105,11 @@ def generate(
 ) -> Iterator[str]:
     """Pieces of text that continue `prompt`, until end-of-text, a stop string or `max_tokens`; equal arguments, equal text.
 
-    Raises `UserError` for a run without a valid checkpoint.
+    Raises `UserError` for a run without a valid checkpoint, and `WorkError` if the model gives no text.
     """
     opened = open_model(config, run)
     for piece in pieces(opened, [prompt], sampling, rows=1):
+        check(piece)
         if piece.text:
             yield piece.text
 
@@ -138,13 +142,21 @@ def pieces(
                 yield piece
 
 
+def check(piece: Piece) -> None:
+    """Raise what a text has failed with, if it has: `WorkError`, or `UserError` where what was asked for is the reason."""
+    failure = piece.request.failure
+    if piece.end == "failed" and failure is not None:
+        raise type(failure)(f"the text could not be generated: {failure}")
+
+
 def texts(
     opened: Opened, prompts: Sequence[str | list[int]], sampling: Sampling, rows: int = 16
 ) -> list[str]:
     """The texts that continue the prompts, in their order; each advances the task of this thread by 1. Equal prompts have texts of
-    their own: the place of a prompt is part of its seed."""
+    their own: the place of a prompt is part of its seed. Raises `WorkError` if the model gives no text."""
     found: list[list[str]] = [[] for _ in prompts]
     for piece in pieces(opened, prompts, sampling, rows):
+        check(piece)
         found[piece.request.number].append(piece.text)
         if piece.end is not None:
             advance(1)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from corpusmill.train.generate.sample import choices, drawn, uniform
+from corpusmill.train.generate.sample import choices, drawn, sound, uniform
 
 if TYPE_CHECKING:
     from corpusmill.train.generate.cache import Cache
@@ -76,6 +76,8 @@ class SmallModel:
         place = len(request.tokens)
         while True:
             logits = self.runner.forward(cache, 0, [new])
+            if not all(sound(logits)):
+                break
             share = choices(logits, [request.sampling]).dense(self.runner.vocab_size)
             number = uniform(request.sampling.seed, request.number, place + len(tokens), DRAFTED)
             tokens.append(int(drawn(share, [number])[0]))
@@ -84,7 +86,7 @@ class SmallModel:
             if len(tokens) == count or tokens[-1] == self.runner.eos_id:
                 break
         known[:] = [*request.window, *tokens[:-1]]
-        return Proposal(tokens, torch.stack(shares))
+        return Proposal(tokens, torch.stack(shares)) if tokens else Proposal([])
 
 
 def accepted(shares: Tensor, proposal: Proposal, number: Callable[[int, int], float]) -> list[int]:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.train.generate.engine import Engine
-from corpusmill.train.generate.generate import Texts
+from corpusmill.train.generate.generate import Texts, check
 from corpusmill.train.generate.request import Request
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Conversation:
 
     def answer(self, text: str) -> Iterator[str]:
         """Pieces of the answer to a message, in whole characters. Raises `UserError` for a message that does not fit, which is
-        not added."""
+        not added, and `WorkError` if the model gives no text."""
         head = [{"role": "system", "content": self.system}] if self.system else []
         asked = [*self.messages, {"role": "user", "content": text}]
         # Room for an answer, but not at the cost of all that was said.
@@ -59,6 +59,8 @@ class Conversation:
         try:
             for event in self._engine.run():
                 piece = texts.piece(event)
+                if piece is not None:
+                    check(piece)
                 shown = piece.text if piece is not None else ""
                 if self.chat.plain and not answer:
                     shown = shown.lstrip()
@@ -131,7 +133,7 @@ def _answer(conversation: Conversation, text: str, write: TextIO) -> None:
             for piece in conversation.answer(text):
                 write.write(piece)
                 write.flush()
-        except UserError as error:
+        except (UserError, WorkError) as error:
             write.write(f"({error})")
     write.write("\n")
     if conversation.left_out:

@@ -172,6 +172,29 @@ def test_other_tokens_may_end_a_text_and_biases_choose_tokens() -> None:
     assert ended.tokens == [7] and free.tokens == [7] * 5
 
 
+@pytest.mark.parametrize("draft", [None, PromptLookup(3, 1)], ids=["alone", "draft"])
+def test_a_request_without_a_choice_fails_alone(draft: Draft | None) -> None:
+    """At its first token, or later; the others' texts are as they would be."""
+
+    def refuse(tokens: list[int]) -> torch.Tensor:
+        return torch.full((VOCAB,), len(tokens) < 4)
+
+    wanted = texts(Engine(runner(), rows=4), [Request(prompt, GREEDY) for prompt in prompts(6)])
+    made = [Request(prompt, GREEDY) for prompt in prompts(6)]
+    broken = [
+        Request([EOS, 1, 2], Sampling(logit_bias={3: float("inf")})), Request([EOS, 3], GREEDY, allowed=refuse),
+    ]  # fmt: skip
+    engine = Engine(runner(), rows=4, draft=draft)
+    for request in [*made[:2], broken[0], *made[2:4], broken[1], *made[4:]]:
+        engine.submit(request)
+    ends = {event.request: event.end for event in engine.run() if event.end}
+    assert [request.tokens for request in made] == wanted
+    assert [ends[request] for request in broken] == ["failed"] * 2
+    assert [len(request.tokens) for request in broken] == [0, 4]
+    assert str(broken[0].failure) == "the model gives numbers that are not finite"
+    assert not engine.active and not engine.waiting
+
+
 def test_what_is_cancelled_goes_at_once_from_rows_and_queue() -> None:
     made = [
         Request([EOS, 1 + n], Sampling(max_tokens=40, temperature=0, logit_bias={EOS: -100.0}))

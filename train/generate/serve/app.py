@@ -61,7 +61,7 @@ class Arrivals:
 
     async def pieces(self) -> AsyncIterator[list[Piece]]:
         """All that have come, again and again, until all texts have ended; an empty list now and then while nothing comes. Raises
-        `Stopping` if they will not end."""
+        `Refused` if one has failed, and `Stopping` if they will not end."""
         while self._left:
             try:
                 async with asyncio.timeout(QUIET_SECONDS):  # `wait_for` loses cancellations (Python 3.11)
@@ -75,6 +75,8 @@ class Arrivals:
                 piece = self._pieces.popleft()
                 if piece is None or piece.end == "cancelled":
                     raise Stopping
+                if piece.end == "failed":
+                    raise _failed(piece.request)
                 self._left -= piece.end is not None
                 found.append(piece)
             yield found
@@ -290,8 +292,14 @@ async def _events(arrivals: Arrivals, answer: Answer, usage: bool) -> AsyncItera
         if usage:
             yield _event(answer.last_chunk())
         yield "data: [DONE]\n\n"
-    except Stopping as stopping:
-        yield _event(stopping.body())
+    except Refused as refused:
+        yield _event(refused.body())
+
+
+def _failed(request: Request) -> Refused:
+    if isinstance(request.failure, UserError):
+        return Refused(400, str(request.failure))
+    return Refused(500, "the text could not be generated; the server's log says why", code="failed")
 
 
 def _event(value: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, place_of
 from corpusmill.schemas.serving import read_body
 from corpusmill.train.log.sinks import log_line
 
@@ -161,8 +160,7 @@ class Outermost:
             else:
                 await self._app(scope, receive, counted)
         except Exception as error:  # its message might hold a part of a prompt
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            log_line(f"serve: {type(error).__name__} at {place.filename}:{place.lineno}")
+            log_line(f"serve: {place_of(error)}")
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             with self._metrics.lock:

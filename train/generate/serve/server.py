@@ -18,7 +18,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.errors import UserError, WorkError, place_of
 from corpusmill.common.format import quantity
 from corpusmill.train.generate.serve.app import Served, make_app
 from corpusmill.train.log.sinks import log_line
@@ -174,7 +174,7 @@ def serve(served: Served, listener: socket.socket, ready: Callable[[], None] = l
     finally:
         worker.stop()
     if worker.error is not None:
-        raise WorkError(f"generation failed: {type(worker.error).__name__}: {worker.error}")
+        raise WorkError(f"generation failed: {place_of(worker.error)}")  # its message might hold a text
     metrics = worker.metrics
     ended = ", ".join(f"{count:,} {reason}" for reason, count in sorted(metrics.ended.items()))
     log_line(

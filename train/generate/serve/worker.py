@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from corpusmill.common.errors import WorkError
 from corpusmill.train.generate.engine import Engine
 from corpusmill.train.generate.generate import Piece, Texts
+from corpusmill.train.generate.request import Event
 from corpusmill.train.generate.serve.metrics import Metrics
+from corpusmill.train.log.sinks import log_line
 
 if TYPE_CHECKING:
     from corpusmill.train.generate.generate import Opened
-    from corpusmill.train.generate.request import Event, Request
+    from corpusmill.train.generate.request import Request
 
 Receive = Callable[[Piece | None], None]  # None: the worker has failed, and nothing will come
 Deliver = Callable[[list[tuple[Receive, Piece | None]]], None]
@@ -44,7 +47,7 @@ class Worker:
     def __init__(self, opened: Opened, rows: int, queue: int) -> None:
         self.engine = Engine(opened.runner, rows, slide=False, draft=opened.draft)
         self.metrics = Metrics(rows, queue)
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.most = rows + queue
         self._texts = Texts(opened.tokenizer)
         self._open: dict[Request, _Text] = {}  # of the thread alone
@@ -95,7 +98,7 @@ class Worker:
                 self._step()
             while self.engine.busy:
                 self._step()
-        except Exception as error:
+        except BaseException as error:  # a panic of a library in Rust is no `Exception`
             self.error = error
             with self.metrics.lock:
                 self._closed = True
@@ -117,8 +120,28 @@ class Worker:
             requests, receive, since = found
             for request in requests:
                 self._open[request] = _Text(receive, since)
-                self._texts.begin(request)
-                self.engine.submit(request)
+                try:
+                    self._texts.begin(request)
+                    self.engine.submit(request)
+                except BaseException as error:
+                    self._begin_failed(request, error)
+
+    def _begin_failed(self, request: Request, error: BaseException) -> None:
+        """End a text that the engine did not take in."""
+        text, event = self._open[request], Event(request, None, "failed")
+        piece = self._failed(event, error)
+        with self.metrics.lock:
+            self._account(event, text, time.monotonic())
+            self.metrics.waiting = self._count - self.metrics.active
+        self._deliver([(text.receive, piece)])
+
+    def _failed(self, event: Event, error: BaseException) -> Piece:
+        """The last piece of a text in which something went wrong; the others go on."""
+        request = event.request
+        request.fail(error)
+        request.cancelled = True
+        self._texts.forget(request)
+        return Piece(request, "", "failed", event)
 
     def _step(self) -> None:
         events = self.engine.step()
@@ -127,7 +150,10 @@ class Worker:
         with self.metrics.lock:
             for event in events:
                 text = self._open[event.request]
-                piece = self._texts.piece(event)
+                try:
+                    piece = self._texts.piece(event)
+                except BaseException as error:
+                    piece = self._failed(event, error)
                 if piece is not None:
                     text.end = piece.end or text.end
                     found.append((text.receive, piece))
@@ -149,6 +175,8 @@ class Worker:
             metrics.text.add(now - text.since)
             metrics.prompt_tokens += len(request.prompt)
             metrics.generated_tokens += len(request.tokens)
+            if isinstance(request.failure, WorkError):
+                log_line(f"serve: a text failed: {request.failure}")
 
     def _fail(self) -> None:
         """Say to all who wait that nothing will come."""

@@ -260,12 +260,17 @@ def reachable(port: int) -> bool:
     return True
 
 
-def test_an_engine_that_fails_ends_the_server_and_says_why() -> None:
+class Panic(BaseException):
+    """As pyo3's PanicException: no `Exception`."""
+
+
+@pytest.mark.parametrize("kind", [MemoryError, Panic])
+def test_an_engine_that_fails_ends_the_server_and_says_where(kind: type[BaseException]) -> None:
     made = opened()
     worker = Worker(made, 2, 2)
 
     def fail() -> Any:
-        raise MemoryError("no memory left")
+        raise kind("a text of a request")
 
     worker.engine.step = fail  # type: ignore[method-assign]
     served = Served(made, Chat(made), worker, "tiny")
@@ -286,5 +291,5 @@ def test_an_engine_that_fails_ends_the_server_and_says_why() -> None:
     assert answer.status == 503 and json.loads(answer.body)["error"]["code"] == "server_stopping"
     thread.join(60)
     listener.close()
-    assert str(caught[0]) == "generation failed: MemoryError: no memory left"
+    assert re.fullmatch(rf"generation failed: {kind.__name__} at .*test_server.py:\d+", str(caught[0]))
     assert worker.metrics.accepted == sum(worker.metrics.ended.values()) == 1
