@@ -240,6 +240,7 @@ class Served:
             raise Refused(400, f"{name}: {error}", name) from None
         for request in requests:
             request.allowed = constraint.start()
+            request.ends |= constraint.ends  # of a completion, too: those of the chat template
 
     async def _answer(self, http: HttpRequest, body: Options, answer: Answer) -> Response:
         """Queue the texts of an answer, and give it as it comes or as a whole."""

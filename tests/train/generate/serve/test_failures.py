@@ -91,6 +91,22 @@ def test_a_model_of_no_numbers_fails_its_texts_and_not_the_server(stream: bool) 
         assert set(ended) <= {"failed", "cancelled"} and ended["failed"] >= 4
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"guided_regex": "((a{100}){100}){100}"}, "guided_regex: takes too much computing"),
+        ({"guided_regex": "[bc]{3}((a{100}){100}){100}"}, "takes too much computing"),
+        ({"guided_json": {"$ref": "#"}}, "guided_json: no text can be what is asked for"),
+    ],
+)
+def test_a_constraint_that_cannot_be_kept_to_is_refused(
+    server: Running, body: dict[str, Any], words: str
+) -> None:
+    answer = server.ask("/v1/completions", {"prompt": "a", "max_tokens": 30, **body})
+    assert answer.status == 400 and words in answer.error
+    still_answers(server)
+
+
 class Panic(BaseException):
     """As pyo3's PanicException: no `Exception`."""
 
