@@ -152,7 +152,7 @@ class Server(uvicorn.Server):
             if unread:
                 state: object = unread
             elif connection.conn.their_state in (h11.IDLE, h11.SEND_BODY):
-                state = "request"
+                state = connection.cycle  # of its last request: one that asks again and again is never still
             else:
                 continue
             known, since = self._still.get(connection, (None, now))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.client
 import json
 import os
 import re
@@ -151,6 +152,24 @@ def test_broken_clients_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> 
                 pass
         until(lambda: not running_one.server.server_state.connections)  # the deaf one, too
         deaf.close()
+
+
+def test_a_connection_that_goes_on_asking_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the server finds it between two of its requests."""
+    monkeypatch.setattr(server, "STALLED_SECONDS", 1.5)
+    with running(opened()) as one:
+        connection = http.client.HTTPConnection("127.0.0.1", one.port, timeout=300)
+        connection.connect()
+        connection.auto_open = 0  # it does not connect again
+        looks, before = list[float](), one.server._close_stalled
+        monkeypatch.setattr(one.server, "_close_stalled", lambda now: (looks.append(now), before(now)))
+        while len(looks) < 5:
+            connection.request("GET", "/health")
+            assert connection.getresponse().read() == b'{"status":"ok"}'
+            time.sleep(0.02)
+        silent = one.connect()
+        assert not more(silent)
+        connection.close()
 
 
 def test_what_connections_are_too_many_for_is_refused_in_openai_s_form(
