@@ -35,8 +35,9 @@ class Opened(NamedTuple):
     draft: Draft | None = None
 
     def prompt(self, text: str) -> list[int]:
-        """Token ids. A document starts with the end-of-text token, as in training."""
-        return [self.runner.eos_id, *self.tokenizer.encode(text).ids]
+        """Token ids. A document starts with the end-of-text token, as in training. Names of control tokens become those tokens,
+        which a training text cannot write: so the format of a tuned model is written by hand."""
+        return [self.runner.eos_id, *self.tokenizer.encode(text, add_special_tokens=False).ids]
 
 
 class Piece(NamedTuple):
@@ -87,6 +88,8 @@ def open_model(config: TrainConfig, run: Folder, context: int | None = None) -> 
     longest = context or config.data.sequence_length
     runner = Runner(model, kept.vocab_size, kept.eos_id, longest, config.precision, sole=True)
     tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode("utf-8"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     return Opened(runner, tokenizer, found.step)
 
 

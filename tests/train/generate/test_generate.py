@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
+from corpusmill.common.config import load
 from corpusmill.common.errors import WorkError
+from corpusmill.common.storage import Folder
 from corpusmill.schemas.generation import Sampling
+from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.commands.generation import continued
 from corpusmill.train.generate.chat import Chat
-from corpusmill.train.generate.generate import Opened, texts
+from corpusmill.train.generate.generate import Opened, open_model, texts
 from corpusmill.train.generate.terminal import Conversation, talk
-from tests.train.generate.models import opened
+from corpusmill.train.trainer import train
+from tests.train.generate.models import BYTES, EOS, opened
 
 SHORT = Sampling(max_tokens=5)
 
@@ -25,6 +31,42 @@ def broken() -> Opened:
         for parameter in made.runner.model.parameters():
             parameter.fill_(float("nan"))
     return made
+
+
+def test_a_prompt_gets_no_token_that_training_does_not_put_there() -> None:
+    """A tokenizer of Llama 3's kind begins each text with a token of its own, or cuts it, where it is not asked not to."""
+    from tokenizers.processors import TemplateProcessing
+
+    made = opened()
+    wanted = [EOS, *made.tokenizer.encode("the in", add_special_tokens=False).ids]
+    made.tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A", pair="$A $B", special_tokens=[("<|im_start|>", BYTES - 2)]
+    )
+    assert made.tokenizer.encode("the in").ids[0] == BYTES - 2
+    assert made.prompt("the in") == wanted
+
+
+def test_control_tokens_may_be_written_by_name_in_a_prompt() -> None:
+    """So the format of a tuned model is written by hand; in messages of chats they are refused."""
+    made = opened()
+    assert made.prompt("<|im_start|>a") == [EOS, BYTES - 2, made.tokenizer.token_to_id("a")]
+
+
+def test_the_tokenizer_of_a_run_neither_cuts_nor_pads(
+    write_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    from tokenizers import Tokenizer
+
+    file = write_config(**{"schedule.steps": 1, "schedule.warmup_steps": 0})
+    config = load(TrainConfig, file)
+    train(config)
+    kept = tmp_path / "run/tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(kept))
+    tokenizer.enable_truncation(3)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(kept))
+    found = open_model(config, Folder(tmp_path / "run"))
+    assert found.prompt("āĂăĄ") == [EOS, 1, 2, 3, 4]
 
 
 def test_a_model_of_no_numbers_is_said_to_be_one() -> None:
