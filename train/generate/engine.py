@@ -38,6 +38,8 @@ class Engine:
         self.runner, self.rows, self.chunk, self.slide = runner, rows, min(chunk, runner.context), slide
         self.draft, self.drafted = draft, drafted
         self.cache = runner.cache(rows, drafted if draft else 0)
+        if draft:
+            draft.reserve(rows)
         self.waiting: deque[Request] = deque()
         self.active: list[
             Request
@@ -292,6 +294,8 @@ class Engine:
 
     def _finish(self, request: Request, end: End) -> Event:
         """Give a request's row to the last one, so that the rows stay without a gap."""
+        if self.draft:
+            self.draft.forget(request)
         row = self.active.index(request)
         if row < self._decoding:
             self._decoding -= 1

@@ -29,6 +29,7 @@ from corpusmill.train.generate.serve.protocol import (
     Outermost,
     Refused,
     Stopping,
+    Whole,
     read,
     until_gone,
 )
@@ -47,7 +48,8 @@ QUIET_SECONDS = 10.0  # after which a stream without a token gets a comment, so 
 class Arrivals:
     """Pieces of the texts of one HTTP request on their way to its client. In the event loop alone.
 
-    They wait here for a client that reads slowly: never more than its texts, which the context bounds.
+    They wait here for a client that reads slowly: never more than its texts, which the context bounds, and which take their
+    places until then.
     """
 
     def __init__(self, requests: Sequence[Request]) -> None:
@@ -246,7 +248,7 @@ class Served:
         """Queue the texts of an answer, and give it as it comes or as a whole."""
         arrivals = Arrivals(answer.requests)
         try:
-            self.worker.submit(answer.requests, arrivals.receive)
+            places = self.worker.submit(answer.requests, arrivals.receive)
         except Full:
             raise Refused(
                 429, "as many texts wait as may; try again", None, "queue_full", retry_after=str(self._wait())
@@ -255,17 +257,18 @@ class Served:
             raise Stopping from None
 
         def leave() -> None:
-            for request in answer.requests:
+            for request in answer.requests:  # no harm to those that have ended
                 request.cancelled = True
+            self.worker.sent(places)
 
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
             return EventStream(_events(arrivals, answer, usage), leave)
         try:
-            found = await until_gone(http.receive, _all(arrivals))
-        finally:
-            leave()  # no harm to those that have ended
-        return JSONResponse(answer.whole(found))
+            return Whole(answer.whole(await until_gone(http.receive, _all(arrivals))), leave)
+        except BaseException:
+            leave()
+            raise
 
     def _wait(self) -> int:
         """Seconds in which a place may be expected: what a text takes, over the rows."""

@@ -53,8 +53,29 @@ class Stopping(Refused):
         super().__init__(503, "the server is being stopped", code="server_stopping")
 
 
+class Whole(JSONResponse):
+    """A JSON answer. `sent` is called when little of it is left to read, or the client has left."""
+
+    def __init__(self, content: Any, sent: Callable[[], None]) -> None:
+        super().__init__(content)
+        self._sent = sent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await until_gone(receive, self._write(send))
+        except ClientDisconnect:
+            pass
+        finally:
+            self._sent()
+
+    async def _write(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})  # waits for the client
+
+
 class EventStream(Response):
-    """Server-sent events as they come. When the client leaves, `leave` is called."""
+    """Server-sent events as they come. When all are sent, or the client leaves, `leave` is called."""
 
     media_type = "text/event-stream"
 

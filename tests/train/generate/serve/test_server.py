@@ -154,6 +154,26 @@ def test_broken_clients_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> 
         deaf.close()
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_text_takes_its_place_until_its_client_has_read_it(stream: bool) -> None:
+    """It is kept for the client that long: so never more texts are kept than there are places."""
+    with running(opened(context=20_000), rows=1, queue=1, send_buffer=8192) as one:
+        slow = one.connect(receive_buffer=2048)
+        body = {"prompt": "a", **ENDLESS, "max_tokens": 600, "logprobs": 20, "stream": stream}
+        data = json.dumps(body).encode()
+        head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        slow.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        until(lambda: one.metric("texts_ended_total") == 1)
+        small = {"prompt": "b", "max_tokens": 2}
+        assert one.ask("/v1/completions", {**small, "n": 2}).status == 429
+        assert one.ask("/v1/completions", small).status == 200
+        found = slow.recv(65536)
+        while len(found) < 100_000:  # of about a megabyte
+            found += slow.recv(65536)
+        slow.close()
+        until(lambda: one.ask("/v1/completions", {**small, "n": 2}).status == 200)
+
+
 def test_a_connection_that_goes_on_asking_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the server finds it between two of its requests."""
     monkeypatch.setattr(server, "STALLED_SECONDS", 1.5)
@@ -252,7 +272,7 @@ def test_nothing_stays_of_requests_that_are_cancelled_or_broken() -> None:
         before, worker = counts(), one.served.worker
         for _ in range(3):
             trouble()
-        assert not worker._open and not worker._texts._texts and not worker.engine.busy
+        assert not worker._open and not worker.held and not worker._texts._texts and not worker.engine.busy
         own = ("corpusmill.", "uvicorn.", "starlette.", "h11.", "asyncio.", "_asyncio.", "tokenizers.")
 
         def more() -> dict[str, int]:
