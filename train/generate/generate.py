@@ -73,6 +73,7 @@ class Texts:
         shown = text.add(event.token)
         if text.stopped:
             request.cancelled = True
+            del request.tokens[text.tokens :]  # others that came in the same step
             self.forget(request)
         return Piece(request, shown, "stop" if text.stopped else None, event)
 

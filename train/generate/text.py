@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Text:
-    """What may be shown so far; `stopped` once a stop string has come, which is not shown."""
+    """What may be shown so far; `stopped` once a stop string has come, which is not shown; `tokens` have been added."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), prompt: Sequence[int] = ()) -> None:
         from tokenizers.decoders import DecodeStream
@@ -21,9 +21,11 @@ class Text:
             self._stream.step(tokenizer, token)
         self._held = ""
         self.stopped = False
+        self.tokens = 0
 
     def add(self, token: int) -> str:
         """What can be shown now that this token has come."""
+        self.tokens += 1
         return self.add_text(self._stream.step(self._tokenizer, token) or "")
 
     def add_text(self, piece: str) -> str:

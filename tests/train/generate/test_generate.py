@@ -17,6 +17,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.commands.generation import continued
 from corpusmill.train.generate.chat import Chat
 from corpusmill.train.generate.generate import Opened, open_model, texts
+from corpusmill.train.generate.speculate import SmallModel
 from corpusmill.train.generate.terminal import Conversation, talk
 from corpusmill.train.trainer import train
 from tests.train.generate.models import BYTES, EOS, opened
@@ -67,6 +68,20 @@ def test_the_tokenizer_of_a_run_neither_cuts_nor_pads(
     tokenizer.save(str(kept))
     found = open_model(config, Folder(tmp_path / "run"))
     assert found.prompt("āĂăĄ") == [EOS, 1, 2, 3, 4]
+
+
+def test_tokens_behind_a_stop_string_do_not_count() -> None:
+    """A draft brings several at a time, of which the stop string ends the text at the first."""
+    plain = opened(scale=1.2)
+    drafted = plain._replace(draft=SmallModel(plain.runner))  # every proposal is accepted
+    rows, greedy = (
+        [{"prompt": text} for text in ("the in", "a", "er")],
+        Sampling(max_tokens=30, temperature=0),
+    )
+    texts = [line["text"] for line in continued(plain, rows, greedy, 2)]
+    stopped = greedy.model_copy(update={"stop": [text[5:7] for text in texts if len(text) > 7]})
+    found = [list(continued(model, rows, stopped, 2)) for model in (plain, drafted)]
+    assert found[0] == found[1] and any(line["end"] == "stop" and line["tokens"] < 10 for line in found[0])
 
 
 def test_a_model_of_no_numbers_is_said_to_be_one() -> None:
