@@ -29,23 +29,23 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("config", "count"),
     [
-        {},
-        {"qk_norm": True, "kv_heads": 2, "tie_embeddings": False},
-        {"preset": "gpt2", "max_positions": 64},
-        {"value_embeddings": "all"},
-        {"moe": {"experts": 4, "ffn_dim": 32}},
+        ({}, 200),
+        ({"qk_norm": True, "kv_heads": 2, "tie_embeddings": False}, 200),
+        ({"preset": "gpt2", "max_positions": 64}, 40),
+        ({"value_embeddings": "all"}, 40),
+        ({"moe": {"experts": 4, "ffn_dim": 32}}, 40),
     ],
     ids=["llama", "qk_norm", "gpt2", "value_embeddings", "experts"],
 )
-def test_the_cache_changes_no_text(config: dict[str, Any]) -> None:
-    """40 prompts of 0 to 39 tokens, 30 new ones, in 4 rows of 48 positions: they wait, are read in chunks, outgrow the context."""
+def test_the_cache_changes_no_text(config: dict[str, Any], count: int) -> None:
+    """Prompts of 0 to 39 tokens, 30 new ones, in 4 rows of 48 positions: they wait, are read in chunks, outgrow the context."""
     made = model(**config)
-    wanted = [uncached(made, prompt, 30) for prompt in prompts(40)]
+    wanted = [uncached(made, prompt, 30) for prompt in prompts(count)]
     engine = Engine(Runner(made, VOCAB, EOS, 48), rows=4, chunk=16)
-    assert texts(engine, [Request(prompt, GREEDY) for prompt in prompts(40)]) == wanted
-    assert len({tuple(text) for text in wanted}) > 30
+    assert texts(engine, [Request(prompt, GREEDY) for prompt in prompts(count)]) == wanted
+    assert len({tuple(text) for text in wanted}) > 0.75 * count
     assert not engine.active and not engine.waiting
 
 
@@ -170,6 +170,25 @@ def test_other_tokens_may_end_a_text_and_biases_choose_tokens() -> None:
     ended, free = Request([EOS, 1], biased, ends=frozenset([7])), Request([EOS, 1], biased)
     texts(Engine(runner()), [ended, free])
     assert ended.tokens == [7] and free.tokens == [7] * 5
+
+
+def test_texts_go_on_while_a_long_prompt_is_read() -> None:
+    """With each of its ten chunks they get a token."""
+    engine = Engine(runner(), rows=3, chunk=4)
+    going = [
+        Request([EOS, 1 + n], Sampling(max_tokens=40, temperature=0, logit_bias={EOS: -100.0}))
+        for n in range(2)
+    ]
+    for request in going:
+        engine.submit(request)
+    engine.step()
+    long = Request([EOS, *range(1, 40)], Sampling(max_tokens=2, temperature=0))
+    engine.submit(long)
+    for count in range(2, 12):
+        assert not long.tokens
+        engine.step()
+        assert [len(request.tokens) for request in going] == [count, count]
+    assert long.tokens
 
 
 @pytest.mark.parametrize("draft", [None, PromptLookup(3, 1)], ids=["alone", "draft"])
