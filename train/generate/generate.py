@@ -34,6 +34,10 @@ class Opened(NamedTuple):
     step: int
     draft: Draft | None = None
 
+    def cut(self, prompt: Sequence[int]) -> int:
+        """How many of the first tokens of a prompt the context does not hold."""
+        return max(len(prompt) - self.runner.context, 0)
+
     def prompt(self, text: str) -> list[int]:
         """Token ids. A document starts with the end-of-text token, as in training. Names of control tokens become those tokens,
         which a training text cannot write: so the format of a tuned model is written by hand."""
@@ -124,9 +128,15 @@ def pieces(
     sampling: Sampling,
     rows: int = 16,
     constraint: Constraint | None = None,
+    *,
+    slide: bool = True,
 ) -> Iterator[Piece]:
-    """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is."""
-    engine = Engine(opened.runner, rows, draft=opened.draft)
+    """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is.
+
+    What outgrows the context goes on with the end of it (`slide`: of a text its second half, of a prompt as many tokens as there are
+    positions); without, a text ends with the context, and one of a longer prompt fails.
+    """
+    engine = Engine(opened.runner, rows, slide=slide, draft=opened.draft)
     texts = Texts(opened.tokenizer)
     left = enumerate(prompts)
     while True:
@@ -136,8 +146,13 @@ def pieces(
                 break
             tokens = opened.prompt(prompt) if isinstance(prompt, str) else prompt
             request = Request(tokens, sampling, number, constraint.start() if constraint else None)
+            try:
+                engine.submit(request)
+            except ValueError as error:
+                request.fail(UserError(str(error)))
+                yield Piece(request, "", "failed", Event(request, None, "failed"))
+                continue
             texts.begin(request)
-            engine.submit(request)
         if not engine.busy:
             return
         for event in engine.step():

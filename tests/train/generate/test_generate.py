@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import typer
+from typer.testing import CliRunner
 
 from corpusmill.common.config import load
-from corpusmill.common.errors import WorkError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.generation import Sampling
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.commands import register
 from corpusmill.train.commands.generation import continued
 from corpusmill.train.generate.chat import Chat
 from corpusmill.train.generate.generate import Opened, open_model, texts
@@ -68,6 +72,61 @@ def test_the_tokenizer_of_a_run_neither_cuts_nor_pads(
     tokenizer.save(str(kept))
     found = open_model(config, Folder(tmp_path / "run"))
     assert found.prompt("āĂăĄ") == [EOS, 1, 2, 3, 4]
+
+
+LONG = "the in " * 20
+
+
+def test_a_text_goes_on_beyond_the_context_or_ends_with_it() -> None:
+    model, endless = opened(context=16, scale=1.2), {"logit_bias": {EOS: -100.0}, "max_tokens": 60}
+    sampling = Sampling.model_validate(endless)
+    (slid,) = continued(model, [{"prompt": "a"}], sampling, 1)
+    (ended,) = continued(model, [{"prompt": "a"}], sampling, 1, slide=False)
+    assert (slid["end"], slid["tokens"]) == ("length", 60)
+    assert (ended["end"], ended["tokens"]) == ("context", 15) and slid["text"].startswith(ended["text"])
+
+
+def test_a_prompt_longer_than_the_context_is_cut_and_said_to_be_or_refused() -> None:
+    model, rows = opened(context=16), [{"prompt": "a"}, {"prompt": LONG}, {"prompt": "b"}]
+    tokens = len(model.prompt(LONG))
+    found = list(continued(model, rows, SHORT, 2))
+    assert [line.get("prompt_cut") for line in found] == [None, tokens - 16, None]
+    refused = list(continued(model, rows, SHORT, 2, slide=False))
+    assert refused[0] == found[0] and refused[2] == found[2]
+    why = f"the prompt has {tokens} tokens, and the model's context 16: shorten it"
+    assert refused[1] == {"prompt": LONG, "text": "", "end": "failed", "tokens": 0, "error": why}
+
+
+def command(*arguments: str) -> tuple[str, str]:
+    """What it prints, and what it says on standard error."""
+    app = typer.Typer()
+    register(app)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=True)
+    if result.exception:
+        raise result.exception
+    return result.stdout, result.stderr
+
+
+def test_the_command_says_what_it_has_cut(write_config: Callable[..., Path], tmp_path: Path) -> None:
+    train(load(TrainConfig, write_config(**{"schedule.steps": 1, "schedule.warmup_steps": 0})))
+    options = ["generate", str(tmp_path / "run"), "--context", "8", "--max-tokens", "3"]
+    long = "ā" * 20
+    out, err = command(*options, "--prompt", long)
+    assert out.startswith(long)
+    assert err == (
+        "the prompt has 21 tokens, and the context 8: the first 13 are not read (--context-end stop: refuse)\n"
+    )
+    assert json.loads(command(*options, "--prompt", long, "--json")[0])["prompt_cut"] == 13
+    assert command(*options, "--prompt", "ā")[1] == ""
+    with pytest.raises(UserError, match="the prompt has 21 tokens, and the model's context 8: shorten it"):
+        command(*options, "--prompt", long, "--context-end", "stop")
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(json.dumps({"prompt": long}) + '\n{"prompt": "a"}\n')
+    out, err = command(*options, "--prompts", str(file))
+    assert [json.loads(line).get("prompt_cut") for line in out.splitlines()] == [13, None]
+    assert err == "1 prompt was cut to the context of 8 tokens: see `prompt_cut` in the lines\n"
+    with pytest.raises(WorkError, match="1 text could not be generated: see `error` in the lines"):
+        command(*options, "--prompts", str(file), "--context-end", "stop")
 
 
 def test_tokens_behind_a_stop_string_do_not_count() -> None:
