@@ -34,6 +34,12 @@ class Opened(NamedTuple):
     step: int
     draft: Draft | None = None
 
+    def ends(self, stop: Sequence[str]) -> frozenset[int]:
+        """The control tokens among texts before which a text is to end: they are never a part of it."""
+        found = {self.tokenizer.token_to_id(text) for text in stop} - {None}
+        control = self.tokenizer.get_added_tokens_decoder() if found else {}
+        return frozenset(token for token in found if token in control and control[token].special)
+
     def cut(self, prompt: Sequence[int]) -> int:
         """How many of the first tokens of a prompt the context does not hold."""
         return max(len(prompt) - self.runner.context, 0)
@@ -138,14 +144,14 @@ def pieces(
     """
     engine = Engine(opened.runner, rows, slide=slide, draft=opened.draft)
     texts = Texts(opened.tokenizer)
-    left = enumerate(prompts)
+    left, ends = enumerate(prompts), opened.ends(sampling.stop)
     while True:
         while len(engine.waiting) + len(engine.active) < 2 * rows:
             number, prompt = next(left, (0, None))
             if prompt is None:
                 break
             tokens = opened.prompt(prompt) if isinstance(prompt, str) else prompt
-            request = Request(tokens, sampling, number, constraint.start() if constraint else None)
+            request = Request(tokens, sampling, number, constraint.start() if constraint else None, ends)
             try:
                 engine.submit(request)
             except ValueError as error:

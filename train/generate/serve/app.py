@@ -20,12 +20,14 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from corpusmill.common.errors import UserError
-from corpusmill.schemas.serving import ChatCompletion, Completion, Options
+from corpusmill.common.yaml import printable
+from corpusmill.schemas.serving import SHOWN, ChatCompletion, Completion, Options
 from corpusmill.train.generate.request import Request
 from corpusmill.train.generate.serve.answers import Answer, ChatAnswer, CompletionAnswer, Tokens
 from corpusmill.train.generate.serve.page import render
 from corpusmill.train.generate.serve.protocol import (
     EventStream,
+    Hosts,
     Outermost,
     Refused,
     Stopping,
@@ -85,11 +87,11 @@ class Arrivals:
 
 
 class Served:
-    """A model and its endpoints. `name`: of the model, for clients; `hosts`: values of the Host header that are accepted (empty:
+    """A model and its endpoints. `name`: of the model, for clients; `hosts`: values of the Host header that are accepted (None:
     all); `constraints`: how texts are constrained, or why they are not."""
 
     def __init__(
-        self, opened: Opened, chat: Chat, worker: Worker, name: str, *, hosts: frozenset[str] = frozenset(),
+        self, opened: Opened, chat: Chat, worker: Worker, name: str, *, hosts: Hosts | None = None,
         constraints: Constraints | str = "is not supported here",
     ) -> None:  # fmt: skip
         self.opened, self.chat, self.worker, self.name = opened, chat, worker, name
@@ -157,7 +159,7 @@ class Served:
             most = max(self.opened.runner.context - len(prompt) + 1, 1)
         requests, seed = await self._requests(body, [prompt], most, self.chat.stop)
         for request in requests:
-            request.ends = self.chat.ends
+            request.ends |= self.chat.ends
             request.likeliest = body.top_logprobs if body.logprobs else None
         answer = ChatAnswer(
             self.name, requests, seed, self.tokens, logprobs=body.logprobs, strip=self.chat.plain
@@ -170,7 +172,7 @@ class Served:
         if name is not None and name != self.name:
             raise Refused(
                 404,
-                f"model: '{name[:100]}' is not here; this server has '{self.name}'",
+                f"model: '{printable(name[:SHOWN])}' is not here; this server has '{self.name}'",
                 "model",
                 "model_not_found",
             )
@@ -219,9 +221,9 @@ class Served:
                 400, f"logit_bias: has a token that the vocabulary of {vocabulary} has not", "logit_bias"
             )
         seed = secrets.randbits(48) if body.seed is None else body.seed % 2**63
-        sampling = body.sampling(max(most, 1), seed, stop)
+        sampling, ends = body.sampling(max(most, 1), seed, stop), self.opened.ends(body.stop)
         found = [
-            Request(prompt, sampling, number)  # of one prompt: the same list, which is read once
+            Request(prompt, sampling, number, ends=ends)  # of one prompt: the same list, which is read once
             for number, prompt in enumerate(one for one in prompts for _ in range(body.n))
         ]
         if body.guided_regex is not None or body.json_schema is not None:
@@ -292,7 +294,7 @@ async def _events(arrivals: Arrivals, answer: Answer, usage: bool) -> AsyncItera
             for piece in pieces:
                 chunk = answer.chunk(piece)
                 if chunk is not None:
-                    yield _event(chunk)
+                    yield _event({**chunk, "usage": None} if usage else chunk)
         if usage:
             yield _event(answer.last_chunk())
         yield "data: [DONE]\n\n"
@@ -328,9 +330,10 @@ def make_app(served: Served, crowded: Callable[[], bool]) -> ASGIApp:
 
     async def http_error(request: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        path = printable(request.url.path[:SHOWN])
         words = {
-            404: f"there is nothing at {request.url.path[:100]}",
-            405: f"{request.url.path} takes {(error.headers or {}).get('Allow', 'another method')}",
+            404: f"there is nothing at {path}",
+            405: f"{path} takes {(error.headers or {}).get('Allow', 'another method')}",
         }
         return Refused(
             error.status_code, words.get(error.status_code, error.detail), **(error.headers or {})

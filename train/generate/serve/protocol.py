@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from corpusmill.train.generate.serve.metrics import Metrics
 
 BODY_BYTES = 4 * 2**20  # of a request, at most
+NOSNIFF = (b"x-content-type-options", b"nosniff")
 BODY_SECONDS = 30.0  # in which a body has to come
 
 
@@ -143,6 +146,25 @@ async def read(http: HttpRequest, kind: type[Any]) -> Any:
         raise Refused(400, str(error), name if name in kind.model_fields else None) from None
 
 
+@dataclass(frozen=True)
+class Hosts:
+    """Values of the Host header that are answered: `names`, and with `addresses` any IP address."""
+
+    names: frozenset[str]
+    addresses: bool = False
+
+    def allow(self, host: str) -> bool:
+        if host in self.names:
+            return True
+        try:
+            return self.addresses and bool(ipaddress.ip_address(host.partition("%")[0]))
+        except ValueError:
+            return False
+
+    def words(self) -> str:
+        return ", ".join(sorted(self.names)) + (" or an IP address" if self.addresses else "")
+
+
 class Outermost:
     """Around the application: checks the Host header and whether the server is `crowded`, counts responses, and logs what goes wrong
     without a word of a request.
@@ -151,7 +173,7 @@ class Outermost:
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: frozenset[str], metrics: Metrics, paths: frozenset[str], crowded: Callable[[], bool]
+        self, app: ASGIApp, hosts: Hosts | None, metrics: Metrics, paths: frozenset[str], crowded: Callable[[], bool]
     ) -> None:  # fmt: skip
         self._app, self._hosts, self._metrics, self._paths = app, hosts, metrics, paths
         self._crowded = crowded
@@ -165,13 +187,14 @@ class Outermost:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), NOSNIFF]}
             await send(message)
 
         try:
-            if self._hosts and host_of(scope) not in self._hosts:
-                allowed = ", ".join(sorted(self._hosts))
+            if self._hosts is not None and not self._hosts.allow(host_of(scope)):
+                allowed = self._hosts.words()
                 await Refused(
-                    403, f"the Host header has to be one of {allowed}; start the server with --host to be reached otherwise",
+                    403, f"the Host header has to be one of {allowed}; --allow-host NAME, when the server is started, adds another",
                     code="host_not_allowed",
                 ).response()(scope, receive, counted)  # fmt: skip
             elif self._crowded():

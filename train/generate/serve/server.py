@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from corpusmill.common.errors import UserError, WorkError, place_of
 from corpusmill.common.format import quantity
 from corpusmill.train.generate.serve.app import Served, make_app
+from corpusmill.train.generate.serve.protocol import Hosts
 from corpusmill.train.log.sinks import log_line
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ def is_loopback(listener: socket.socket) -> bool:
     return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
-def allowed_hosts(host: str, listener: socket.socket) -> frozenset[str]:
-    """Host headers that a server on loopback accepts; of another, which was meant to be reached by names, all (empty)."""
-    if not is_loopback(listener):
-        return frozenset()
-    return LOOPBACK | {host.lower(), listener.getsockname()[0]}
+def allowed_hosts(host: str, listener: socket.socket, more: Sequence[str] = ()) -> Hosts:
+    """Host headers that a server accepts: names that it has by itself, and `more`; one for other machines also any address, but no
+    other name, by which a page of another site could reach it."""
+    names = LOOPBACK | {host.lower(), listener.getsockname()[0], *(name.lower() for name in more)}
+    if is_loopback(listener):
+        return Hosts(names)
+    return Hosts(names | {socket.gethostname().lower()}, addresses=True)
 
 
 class Server(uvicorn.Server):
