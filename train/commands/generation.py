@@ -149,6 +149,7 @@ def _one(
     opened: Opened, prompt: str, sampling: Sampling, json_: bool, constraint: Constraint | None, slide: bool
 ) -> None:
     from corpusmill.train.generate.generate import check, pieces
+    from corpusmill.train.generate.text import shown_on
     from corpusmill.train.log.sinks import log_line
 
     tokens, context = opened.prompt(prompt), opened.runner.context
@@ -171,7 +172,7 @@ def _one(
     check(first)
     sys.stdout.write(prompt)
     for piece in chain([first], found):
-        sys.stdout.write(piece.text)
+        sys.stdout.write(shown_on(sys.stdout, piece.text))
         sys.stdout.flush()
     sys.stdout.write("\n")
     check(piece)

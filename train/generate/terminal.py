@@ -13,6 +13,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.train.generate.engine import Engine
 from corpusmill.train.generate.generate import Texts, check
 from corpusmill.train.generate.request import Request
+from corpusmill.train.generate.text import shown_on
 
 if TYPE_CHECKING:
     from corpusmill.schemas.generation import Sampling
@@ -50,7 +51,8 @@ class Conversation:
         room = min(self.sampling.max_tokens, context // 4)
         prompt, self.left_out = self.chat.fitted([*head, *asked], context - max(room, 1))
         sampling = self.sampling.model_copy(update={"stop": [*self.sampling.stop, *self.chat.stop]})
-        request = Request(prompt, sampling, len(self.messages) // 2, ends=self.chat.ends)
+        ends = self.chat.ends | self.opened.ends(self.sampling.stop)
+        request = Request(prompt, sampling, len(self.messages) // 2, ends=ends)
         texts = Texts(self.opened.tokenizer)
         texts.begin(request)
         self._engine.submit(request)
@@ -68,6 +70,7 @@ class Conversation:
                 if shown:
                     yield shown
         finally:
+            request.cancelled = True  # of an answer that nobody takes to its end
             self._request = None
             self.messages = [*asked, {"role": "assistant", "content": answer}]
 
@@ -119,7 +122,7 @@ def _command(conversation: Conversation, line: str) -> str:
     if name == "/system":
         conversation.system = rest
         return "(the system message is set)" if rest else "(there is no system message)"
-    if name == "/seed" and rest.isdecimal() and int(rest) < 2**63:
+    if name == "/seed" and rest.isdecimal() and len(rest) < 20 and int(rest) < 2**63:
         conversation.sampling = conversation.sampling.model_copy(update={"seed": int(rest)})
         return f"(seed {int(rest)})"
     if name == "/seed":
@@ -131,10 +134,10 @@ def _answer(conversation: Conversation, text: str, write: TextIO) -> None:
     with interrupting(conversation):
         try:
             for piece in conversation.answer(text):
-                write.write(piece)
+                write.write(shown_on(write, piece))
                 write.flush()
         except (UserError, WorkError) as error:
-            write.write(f"({error})")
+            write.write(shown_on(write, f"({error})"))
     write.write("\n")
     if conversation.left_out:
         print(f"({conversation.left_out} earlier messages were left out)", file=sys.stderr)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
+
+from corpusmill.common.escape import harmless
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -46,6 +48,11 @@ class Text:
         """What was held back, when no more tokens come. An unfinished character is left out."""
         held, self._held = self._held, ""
         return held
+
+
+def shown_on(stream: TextIO, text: str) -> str:
+    """The text as a stream is to have it: a terminal without the control characters by which a text could steer it."""
+    return harmless(text) if stream.isatty() else text
 
 
 def overlap(text: str, stop: str) -> int:

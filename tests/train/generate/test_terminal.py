@@ -94,6 +94,44 @@ def test_an_interrupted_answer_stays_and_the_next_one_comes() -> None:
     assert isinstance("".join(made.answer("b")), str) and len(made.messages) == 4
 
 
+def test_an_answer_that_nobody_takes_any_more_frees_its_row() -> None:
+    made = conversation(context=100_000)
+    made.sampling = SAMPLING.model_copy(
+        update={"max_tokens": 10**4, "logit_bias": {EOS: -100.0, BYTES - 1: -100.0}}
+    )
+    answer = made.answer("a")
+    first = next(answer)
+    answer.close()
+    (left,) = made._engine.active
+    count = len(left.tokens)
+    made.sampling = SAMPLING
+    "".join(made.answer("b"))
+    assert len(left.tokens) == count and not made._engine.active
+    assert made.messages[1]["content"] == first and len(made.messages) == 4
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_an_answer_cannot_steer_the_terminal(kind: type[io.StringIO]) -> None:
+    """A file takes it as it is, and so does the conversation."""
+    made, out = conversation(), kind()
+    made.answer = lambda text: iter(["a\x1b[2J", "\x07b\tü\n", "c\x9b31m\r\x7f"])  # type: ignore[method-assign]
+    talk(made, io.StringIO("x\n"), out)
+    raw = "a\x1b[2J\x07b\tü\nc\x9b31m\r\x7f\n"
+    assert out.getvalue() == ("a[2Jb\tü\nc31m\n" if kind is Terminal else raw)
+
+
+def test_a_seed_of_any_length_is_answered() -> None:
+    made, out = conversation(), io.StringIO()
+    talk(made, io.StringIO(f"/seed {'9' * 5000}\n/seed {2**63 - 1}\n/seed {2**63}\n"), out)
+    wrong = "(/seed: give a whole number from 0 on)"
+    assert out.getvalue().splitlines() == [wrong, f"(seed {2**63 - 1})", wrong]
+
+
 def test_in_a_terminal(write_config: Callable[..., Path], tmp_path: Path) -> None:
     """A process with a terminal of its own: Ctrl-C ends an endless answer, Ctrl-D the conversation, with exit code 0. Each token is a
     byte, a half of a character."""
