@@ -86,7 +86,7 @@ def test_a_text_goes_on_beyond_the_context_or_ends_with_it() -> None:
     assert (ended["end"], ended["tokens"]) == ("context", 15) and slid["text"].startswith(ended["text"])
 
 
-def test_a_prompt_longer_than_the_context_is_cut_and_said_to_be_or_refused() -> None:
+def test_a_prompt_longer_than_the_context_is_cut_with_a_note_or_refused() -> None:
     model, rows = opened(context=16), [{"prompt": "a"}, {"prompt": LONG}, {"prompt": "b"}]
     tokens = len(model.prompt(LONG))
     found = list(continued(model, rows, SHORT, 2))
@@ -143,7 +143,7 @@ def test_tokens_behind_a_stop_string_do_not_count() -> None:
     assert found[0] == found[1] and any(line["end"] == "stop" and line["tokens"] < 10 for line in found[0])
 
 
-def test_a_model_of_no_numbers_is_said_to_be_one() -> None:
+def test_a_model_of_no_numbers_is_named_as_the_reason() -> None:
     lines = list(continued(broken(), [{"prompt": "a", "id": 7}], SHORT, 2))
     why = "the model gives numbers that are not finite"
     assert lines == [{"prompt": "a", "id": 7, "text": "", "end": "failed", "tokens": 0, "error": why}]

@@ -82,7 +82,7 @@
 
   async function answered(signal) {
     const text = at("prompt").value, system = at("system").value, own = turns; // "Clear" begins other ones
-    const said = turn("user", text), shown = turn("assistant", "");
+    const asked = turn("user", text), shown = turn("assistant", "");
     own.push({ role: "user", content: text });
     at("prompt").value = "";
     const answer = { role: "assistant", content: "" };
@@ -103,7 +103,7 @@
       if (!answer.content) { // nothing was answered: the message is no part of the conversation, and can be sent again
         kept = false;
         own.pop();
-        for (const words of [said, shown]) words.parentElement.remove();
+        for (const words of [asked, shown]) words.parentElement.remove();
         show(at("turns"), chat && turns.length);
         if (own === turns && !at("prompt").value) at("prompt").value = text;
       }
