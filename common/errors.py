@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 
 
@@ -20,6 +21,13 @@ class WorkError(Exception):
 
 class Diverged(WorkError):
     """The loss of a run is no longer a finite number."""
+
+
+def place_of(error: BaseException) -> str:
+    """`Type at file:line`: without the message, which may hold a part of a user's text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -22,6 +22,11 @@ def spelled(text: str) -> str:
     return _OF_A_LINE.sub(lambda found: repr(found[0])[1:-1], text)
 
 
+def harmless(text: str) -> str:
+    """Text for lines of a terminal, without such characters."""
+    return _HIDDEN.sub("", text)
+
+
 def visible(text: str | None) -> Markup:
     """Text from the corpus as markup: escaped, and characters that hide or reorder others written as their code points."""
     parts = _HIDDEN.split(text or "")

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from corpusmill.schemas.manifest import Strict
 
+# Below it, logits over the temperature would leave the range of float32.
+COLDEST = 1e-5
+
 
 class Sampling(Strict):
     """Of one text. Filters apply in the order in which they are listed here, each to what the one before it has left."""
@@ -13,7 +16,8 @@ class Sampling(Strict):
     max_tokens: int = Field(default=100, ge=1, description="tokens after the prompt, at most")
     repetition_penalty: float = Field(
         default=1.0,
-        gt=0,
+        ge=0.01,
+        le=100,
         description="logits of tokens of the prompt or the text are divided by it, negative ones multiplied; 1: none",
     )
     presence_penalty: float = Field(
@@ -23,7 +27,11 @@ class Sampling(Strict):
         default=0.0, ge=-2, le=2, description="taken from it for each time that the text has it"
     )
     logit_bias: dict[int, float] = Field(default={}, description="token id: what is added to its logit")
-    temperature: float = Field(default=0.8, ge=0, description="divides the logits; 0: the likeliest token")
+    temperature: float = Field(
+        default=0.8,
+        ge=0,
+        description=f"divides the logits; 0 (and all below {COLDEST:g}): the likeliest token",
+    )
     top_k: int = Field(default=50, ge=0, description="the likeliest tokens that stay; 0: all")
     top_p: float = Field(
         default=0.95, gt=0, le=1, description="the fewest likeliest tokens whose probabilities sum to it stay"
@@ -39,3 +47,8 @@ class Sampling(Strict):
     )
     stop: list[str] = Field(default=[], max_length=16, description="texts before which it ends")
     seed: int = Field(default=0, ge=0, lt=2**63)
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is always chosen."""
+        return self.temperature < COLDEST

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError, nearest
+from corpusmill.common.yaml import printable
 from corpusmill.schemas.generation import Sampling
 
 # Parameters of OpenAI's that change nothing in the text, and are read over.
@@ -31,6 +32,7 @@ REFUSED = {
 }
 CHOICES = 128  # of one request
 LIKELIEST = 20
+SHOWN = 100  # characters of what was sent, in a refusal
 
 Role = Literal["system", "user", "assistant"]
 Body = TypeVar("Body", bound="Options")
@@ -66,7 +68,7 @@ def _message(value: Any, number: int) -> dict[str, str]:
         raise ValueError(f"{number} has not the role system, user or assistant")
     surplus = [key for key in value if key not in ("role", "content", "name") and value[key] is not None]
     if surplus:
-        raise ValueError(f"{number} has '{surplus[0]}', which is not supported")
+        raise ValueError(f"{number} has '{printable(surplus[0][:SHOWN])}', which is not supported")
     content = value.get("content")
     if isinstance(content, list):
         content = "".join(part["text"] for part in content) if all(map(_text_part, content)) else None
@@ -141,7 +143,7 @@ class Options(BaseModel):
     top_k: int = Field(default=0, ge=0, description="ours")
     min_p: Finite = Field(default=0.0, ge=0, lt=1, description="ours")
     typical_p: Finite = Field(default=1.0, gt=0, le=1, description="ours")
-    repetition_penalty: Finite = Field(default=1.0, gt=0, description="ours")
+    repetition_penalty: Finite = Field(default=1.0, ge=0.01, le=100, description="ours")
     presence_penalty: Finite = Field(default=0.0, ge=-2, le=2)
     frequency_penalty: Finite = Field(default=0.0, ge=-2, le=2)
     logit_bias: Annotated[dict[int, float], PlainValidator(_biases)] = {}
@@ -201,7 +203,8 @@ def read_body(kind: type[Body], data: Any) -> Body:
         if key in REFUSED and key in given:
             raise UserError(f"{key}: {REFUSED[key]}")
         if key not in kind.model_fields and key not in HARMLESS and key not in REFUSED:
-            raise UserError(f"{key}: unknown parameter{nearest(key, kind.model_fields)}")
+            name = key[:SHOWN]
+            raise UserError(f"{printable(name)}: unknown parameter{nearest(name, kind.model_fields)}")
     wanted = {key: value for key, value in given.items() if key in kind.model_fields}
     try:
         return validate(kind, wanted, "body")

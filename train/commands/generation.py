@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.format import quantity
 from corpusmill.common.jsonl import read_jsonl
 from corpusmill.train.commands.options import Json, Run, Set, print_json
 
@@ -50,6 +52,15 @@ Context = Annotated[
 ]
 
 
+ContextEnd = Annotated[
+    Literal["slide", "stop"],
+    typer.Option(
+        help="at the end of the context: go on with the second half of it, and read the end of a longer prompt; or end the text, and"
+        " refuse a longer prompt"
+    ),
+]  # fmt: skip
+
+
 def generate(
     run: Run,
     prompt: Annotated[str, typer.Option(help="text to continue")] = "",
@@ -81,11 +92,13 @@ def generate(
     seed: Seed = 0,
     draft: Draft = None,
     context: Context = None,
+    context_end: ContextEnd = "slide",
     set_: Set = None,
     json_: Json = False,
 ) -> None:
     """Sample text from the newest checkpoint, of one prompt or of many."""
     from corpusmill.train.generate.generate import checked, open_draft, open_model
+    from corpusmill.train.log.sinks import log_line
     from corpusmill.train.run_folder import open_run
 
     sampling = checked(
@@ -104,10 +117,20 @@ def generate(
         opened = opened._replace(draft=open_draft(draft, opened))
     constraint = _constraint(opened, regex, schema)
     if prompts:
-        for line in continued(opened, rows, sampling, batch, constraint):
+        failed = cut = 0
+        for line in continued(opened, rows, sampling, batch, constraint, slide=context_end == "slide"):
             print_line(line)
+            failed += "error" in line
+            cut += "prompt_cut" in line
+        if cut:
+            log_line(
+                f"{quantity(cut, 'prompt')} {'was' if cut == 1 else 'were'} cut to the context of {opened.runner.context} tokens:"
+                " see `prompt_cut` in the lines"
+            )
+        if failed:
+            raise WorkError(f"{quantity(failed, 'text')} could not be generated: see `error` in the lines")
         return
-    _one(opened, prompt, sampling, json_, constraint)
+    _one(opened, prompt, sampling, json_, constraint, context_end == "slide")
 
 
 def _constraint(opened: Opened, regex: str | None, schema: dict[str, Any] | None) -> Constraint | None:
@@ -122,19 +145,37 @@ def _constraint(opened: Opened, regex: str | None, schema: dict[str, Any] | None
         raise UserError(f"{'--json-schema' if regex is None else '--regex'}: {error}") from None
 
 
-def _one(opened: Opened, prompt: str, sampling: Sampling, json_: bool, constraint: Constraint | None) -> None:
-    from corpusmill.train.generate.generate import pieces
+def _one(
+    opened: Opened, prompt: str, sampling: Sampling, json_: bool, constraint: Constraint | None, slide: bool
+) -> None:
+    from corpusmill.train.generate.generate import check, pieces
+    from corpusmill.train.generate.text import shown_on
+    from corpusmill.train.log.sinks import log_line
 
-    found = pieces(opened, [prompt], sampling, rows=1, constraint=constraint)
+    tokens, context = opened.prompt(prompt), opened.runner.context
+    found = pieces(opened, [tokens], sampling, rows=1, constraint=constraint, slide=slide)
+    cut = opened.cut(tokens) if slide else 0
+    if cut:
+        log_line(
+            f"the prompt has {len(tokens)} tokens, and the context {context}: the first {cut} are not read"
+            " (--context-end stop: refuse)"
+        )
     if json_:
         texts = list(found)
-        print_json({"prompt": prompt, "text": "".join(p.text for p in texts), "end": texts[-1].end})
+        check(texts[-1])
+        left_out = {"prompt_cut": cut} if cut else {}
+        print_json(
+            {"prompt": prompt, "text": "".join(p.text for p in texts), "end": texts[-1].end, **left_out}
+        )
         return
+    first = next(found)
+    check(first)
     sys.stdout.write(prompt)
-    for piece in found:
-        sys.stdout.write(piece.text)
+    for piece in chain([first], found):
+        sys.stdout.write(shown_on(sys.stdout, piece.text))
         sys.stdout.flush()
     sys.stdout.write("\n")
+    check(piece)
 
 
 def read_schema(file: Path) -> dict[str, Any]:
@@ -156,15 +197,18 @@ def continued(
     sampling: Sampling,
     batch: int,
     constraint: Constraint | None = None,
+    *,
+    slide: bool = True,
 ) -> Iterator[dict[str, Any]]:
-    """The rows, in their order, each with its `text`, `end` and number of `tokens`."""
+    """The rows, in their order, each with its `text`, `end` and number of `tokens`; with the end "failed", also the `error`; and
+    how many tokens of a prompt were not read (`prompt_cut`), if any."""
     from corpusmill.train.generate.generate import pieces
 
     rows = list(rows)
     texts: dict[int, list[str]] = {}
     done: dict[int, dict[str, Any]] = {}
     shown = 0
-    for piece in pieces(opened, (row["prompt"] for row in rows), sampling, batch, constraint):
+    for piece in pieces(opened, (row["prompt"] for row in rows), sampling, batch, constraint, slide=slide):
         number = piece.request.number
         texts.setdefault(number, []).append(piece.text)
         if piece.end:
@@ -175,6 +219,10 @@ def continued(
                 "end": piece.end,
                 "tokens": len(piece.request.tokens),
             }
+            if piece.request.failure is not None:
+                done[number]["error"] = str(piece.request.failure)
+            elif cut := opened.cut(piece.request.prompt):
+                done[number]["prompt_cut"] = cut
         while shown in done:
             yield done.pop(shown)
             shown += 1

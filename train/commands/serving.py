@@ -31,6 +31,10 @@ def serve(
     host: Annotated[
         str, typer.Option(help="address to listen on; others than loopback open the server to other machines")
     ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="another name in the Host header that is answered (repeatable)"),
+    ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8000,
     batch: Annotated[int, typer.Option(min=1, help="texts at a time")] = 16,
     queue: Annotated[int, typer.Option(min=0, help="texts that may wait; more are refused (429)")] = 64,
@@ -82,7 +86,7 @@ def serve(
             log_line(f"no response_format: {error}")
         served = Served(
             opened, chat, Worker(opened, batch, queue), name or config.name,
-            hosts=allowed_hosts(host, listener), constraints=constraints,
+            hosts=allowed_hosts(host, listener, allow_host or ()), constraints=constraints,
         )  # fmt: skip
         log_line(f"serving {served.name} at step {opened.step:,}, {batch} texts at a time; Ctrl-C ends it")
         work(served, listener, lambda: print(place(listener), flush=True))

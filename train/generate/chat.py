@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
+from corpusmill.common.yaml import printable
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -28,6 +29,7 @@ PLAIN = (
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 PLAIN_STOP = ("\n\nUser:", "\nUser:")
+LETTERS = 300  # of a message of a template
 _ANSWER = "corpusmill answer"  # stands for an answer when a template is asked what it writes behind one
 
 
@@ -67,7 +69,9 @@ class Chat:
                 tools=None, documents=None,
             )  # fmt: skip
         except Exception as error:  # of the template's own code
-            raise UserError(f"{TEMPLATE}: {type(error).__name__}: {error}") from None
+            raise UserError(
+                f"{TEMPLATE}: {type(error).__name__}: {printable(str(error)[:LETTERS])}"
+            ) from None
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of a conversation up to where the answer begins. Raises `UserError` for a message that contains a control

@@ -1,7 +1,8 @@
 """Texts that match a regular expression, or follow a JSON schema: the tokens that may come next, by llguidance (Moskal et al.).
 
 The rest of the distribution stays as it is, renormalised. A text that has all that it needs may end, and must where nothing more
-fits; one that is cut off by its number of tokens is a beginning of what was asked for.
+fits; one that is cut off by its number of tokens is a beginning of what was asked for. A constraint that takes too much computing is
+refused, or ends a text as failed: none comes that does not match.
 """
 
 from __future__ import annotations
@@ -22,16 +23,29 @@ if TYPE_CHECKING:
 # Between the parts of JSON: a weak model would go on with blanks for ever.
 WHITESPACE = r"[\x20\x0A]"
 LETTERS = 300  # of a message of the library
+# A mask is computed while all texts wait: at most a few milliseconds each, whatever is asked for. The library's own are 5 times these.
+LIMITS: dict[str, Any] = {
+    "initial_lexer_fuel": 200_000, "step_lexer_fuel": 50_000, "step_max_items": 20_000, "max_lexer_states": 50_000,
+    "max_grammar_size": 200_000, "verbose_errors": False,
+}  # fmt: skip
 
 
 class Constraint:
-    """What a text has to be, for any number of texts."""
+    """What a text has to be, for any number of texts; `ends`: the tokens that may end one. Raises `UserError` if no text can be, or if the first tokens show that it takes
+    too much computing."""
 
     def __init__(self, matcher: LLMatcher, vocab_size: int, ends: Sequence[int]) -> None:
-        self._matcher, self._vocab_size, self._ends = matcher, vocab_size, list(ends)
+        self._matcher, self._vocab_size, self.ends = matcher, vocab_size, frozenset(ends)
+        first = self._mask(
+            matcher
+        )  # it may cost a hundred times the next ones, which copies of the matcher begin with
+        begins = [token for token in first.nonzero().flatten().tolist() if token not in self.ends]
+        if begins:
+            self.start()(begins[:1])
 
     def start(self) -> Callable[[list[int]], Tensor]:
-        """`Request.allowed` of one text: given the tokens so far, bool [V], those that may follow."""
+        """`Request.allowed` of one text: given the tokens so far, bool [V], those that may follow. Raises `UserError` where the
+        constraint takes too much computing."""
         matcher, known = self._matcher.deep_copy(), list[int]()
 
         def allowed(tokens: list[int]) -> Tensor:
@@ -41,14 +55,21 @@ class Constraint:
             new = tokens[len(known) :]
             matcher.consume_tokens(new)
             known.extend(new)
-            bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
-            found = np.unpackbits(bits, count=self._vocab_size, bitorder="little")
-            if matcher.is_error() or not found.any():  # nothing fits: a vocabulary without some byte
-                found[:] = 0
-                found[self._ends] = 1
-            return torch.from_numpy(found.view(np.bool_))
+            return self._mask(matcher)
 
         return allowed
+
+    def _mask(self, matcher: LLMatcher) -> Tensor:
+        bits = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        found = np.unpackbits(bits, count=self._vocab_size, bitorder="little")
+        if matcher.is_error():
+            reason = _line(matcher.get_error())
+            if reason.startswith("NoExtension"):
+                raise UserError("no text can be what is asked for")
+            raise UserError(f"takes too much computing ({reason}); give a simpler one")
+        if not found.any():  # a vocabulary without some byte
+            raise UserError("the model has no token with which the text could go on as asked for")
+        return torch.from_numpy(found.view(np.bool_))
 
 
 class Constraints:
@@ -85,9 +106,9 @@ class Constraints:
         )
 
     def _made(self, grammar: str) -> Constraint:
-        from llguidance import LLMatcher
+        from llguidance import LLMatcher, LLParserLimits
 
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LLParserLimits(**LIMITS))
         if matcher.is_error():
             raise UserError(_line(matcher.get_error()))
         return Constraint(matcher, self._vocab_size, self._ends)
@@ -95,5 +116,5 @@ class Constraints:
 
 def _line(message: str) -> str:
     """A message of the library in one line."""
-    found = " ".join(message.split())
+    found = " ".join(message.replace("<non-verbose/>", "").split())
     return found if len(found) <= LETTERS else f"{found[:LETTERS]} …"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from corpusmill.common.errors import WorkError
 from corpusmill.train.generate.request import End, Event, Likeliest, Request, Scored
-from corpusmill.train.generate.sample import Penalties, choices, uniform
+from corpusmill.train.generate.sample import Penalties, choices, sound, uniform
 from corpusmill.train.generate.speculate import Draft, Proposal, accepted
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Engine:
         self.runner, self.rows, self.chunk, self.slide = runner, rows, min(chunk, runner.context), slide
         self.draft, self.drafted = draft, drafted
         self.cache = runner.cache(rows, drafted if draft else 0)
+        if draft:
+            draft.reserve(rows)
         self.waiting: deque[Request] = deque()
         self.active: list[
             Request
@@ -199,6 +202,9 @@ class Engine:
             request, proposal = requests[row], proposals[row]
             logits = self.runner.logits(hidden[row, : len(parts[row])])
             request.read += 1
+            if not all(sound(logits)):
+                events.append(self._fail(request))
+                continue
             if not proposal.tokens:
                 events += self._take([request], logits)
                 continue
@@ -234,16 +240,22 @@ class Engine:
         return events
 
     def _take(self, requests: Sequence[Request], logits: Tensor) -> list[Event]:
-        """Choose a token for each request by logits [B, V] and append it."""
+        """Choose a token for each request by logits [B, V] and append it; one for which there is none ends alone."""
         changed = logits
         if any(request.penalties or request.allowed for request in requests):
             changed = torch.stack([_changed(r, row) for r, row in zip(requests, logits, strict=True)])
+        fine, events = sound(changed), list[Event]()
+        if not all(fine):
+            events += [self._fail(request) for request, one in zip(requests, fine, strict=True) if not one]
+            kept = [number for number, one in enumerate(fine) if one]
+            if not kept:
+                return events
+            requests, logits, changed = [requests[number] for number in kept], logits[kept], changed[kept]
         choice = choices(changed, [request.sampling for request in requests])
         numbers = [uniform(r.sampling.seed, r.number, len(r.tokens)) for r in requests]
         tokens = choice.draw(numbers)
         chosen = tokens.tolist()
         known = _known(logits, chosen, [request.likeliest for request in requests])
-        events = []
         for request, token, figures in zip(requests, chosen, known, strict=True):
             events += self._append(request, token, *figures)
         return events
@@ -275,8 +287,15 @@ class Engine:
         self._swap(self.active.index(request), self._decoding)
         self._decoding += 1
 
+    def _fail(self, request: Request) -> Event:
+        if request.failure is None:
+            request.failure = WorkError("the model gives numbers that are not finite")
+        return self._finish(request, "failed")
+
     def _finish(self, request: Request, end: End) -> Event:
         """Give a request's row to the last one, so that the rows stay without a gap."""
+        if self.draft:
+            self.draft.forget(request)
         row = self.active.index(request)
         if row < self._decoding:
             self._decoding -= 1
@@ -295,12 +314,18 @@ class Engine:
 
 
 def _changed(request: Request, logits: Tensor) -> Tensor:
-    """Logits [V] after the request's penalties and constraints."""
-    if request.penalties:
-        logits = request.penalties.apply(logits)
-    if request.allowed and (allowed := request.allowed(request.tokens)) is not None:
-        logits = logits.masked_fill(~allowed.to(logits.device), float("-inf"))
-    return logits
+    """Logits [V] after the request's penalties and constraints; none but NaN if those fail, which the request then notes."""
+    try:
+        if request.penalties:
+            logits = request.penalties.apply(logits)
+        if request.allowed and (allowed := request.allowed(request.tokens)) is not None:
+            logits = logits.masked_fill(~allowed.to(logits.device), float("-inf"))
+        return logits
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of a library in Rust is no `Exception`
+        request.fail(error)
+        return torch.full_like(logits, float("nan"))
 
 
 def _known(

@@ -34,9 +34,20 @@ class Opened(NamedTuple):
     step: int
     draft: Draft | None = None
 
+    def ends(self, stop: Sequence[str]) -> frozenset[int]:
+        """The control tokens among texts before which a text is to end: they are never a part of it."""
+        found = {self.tokenizer.token_to_id(text) for text in stop} - {None}
+        control = self.tokenizer.get_added_tokens_decoder() if found else {}
+        return frozenset(token for token in found if token in control and control[token].special)
+
+    def cut(self, prompt: Sequence[int]) -> int:
+        """How many of the first tokens of a prompt the context does not hold."""
+        return max(len(prompt) - self.runner.context, 0)
+
     def prompt(self, text: str) -> list[int]:
-        """Token ids. A document starts with the end-of-text token, as in training."""
-        return [self.runner.eos_id, *self.tokenizer.encode(text).ids]
+        """Token ids. A document starts with the end-of-text token, as in training. Names of control tokens become those tokens,
+        which a training text cannot write: so the format of a tuned model is written by hand."""
+        return [self.runner.eos_id, *self.tokenizer.encode(text, add_special_tokens=False).ids]
 
 
 class Piece(NamedTuple):
@@ -58,18 +69,22 @@ class Texts:
     def begin(self, request: Request) -> None:
         self._texts[request] = Text(self._tokenizer, request.sampling.stop, request.prompt)
 
+    def forget(self, request: Request) -> None:
+        self._texts.pop(request, None)
+
     def piece(self, event: Event) -> Piece | None:
         """None after a stop string, with which a request is cancelled."""
         request, text = event.request, self._texts.get(event.request)
         if text is None:
             return None
         if event.token is None:
-            del self._texts[request]
+            self.forget(request)
             return Piece(request, text.end(), event.end, event)
         shown = text.add(event.token)
         if text.stopped:
             request.cancelled = True
-            del self._texts[request]
+            del request.tokens[text.tokens :]  # others that came in the same step
+            self.forget(request)
         return Piece(request, shown, "stop" if text.stopped else None, event)
 
 
@@ -84,6 +99,8 @@ def open_model(config: TrainConfig, run: Folder, context: int | None = None) -> 
     longest = context or config.data.sequence_length
     runner = Runner(model, kept.vocab_size, kept.eos_id, longest, config.precision, sole=True)
     tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode("utf-8"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     return Opened(runner, tokenizer, found.step)
 
 
@@ -102,10 +119,11 @@ def generate(
 ) -> Iterator[str]:
     """Pieces of text that continue `prompt`, until end-of-text, a stop string or `max_tokens`; equal arguments, equal text.
 
-    Raises `UserError` for a run without a valid checkpoint.
+    Raises `UserError` for a run without a valid checkpoint, and `WorkError` if the model gives no text.
     """
     opened = open_model(config, run)
     for piece in pieces(opened, [prompt], sampling, rows=1):
+        check(piece)
         if piece.text:
             yield piece.text
 
@@ -116,20 +134,31 @@ def pieces(
     sampling: Sampling,
     rows: int = 16,
     constraint: Constraint | None = None,
+    *,
+    slide: bool = True,
 ) -> Iterator[Piece]:
-    """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is."""
-    engine = Engine(opened.runner, rows, draft=opened.draft)
+    """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is.
+
+    What outgrows the context goes on with the end of it (`slide`: of a text its second half, of a prompt as many tokens as there are
+    positions); without, a text ends with the context, and one of a longer prompt fails.
+    """
+    engine = Engine(opened.runner, rows, slide=slide, draft=opened.draft)
     texts = Texts(opened.tokenizer)
-    left = enumerate(prompts)
+    left, ends = enumerate(prompts), opened.ends(sampling.stop)
     while True:
         while len(engine.waiting) + len(engine.active) < 2 * rows:
             number, prompt = next(left, (0, None))
             if prompt is None:
                 break
             tokens = opened.prompt(prompt) if isinstance(prompt, str) else prompt
-            request = Request(tokens, sampling, number, constraint.start() if constraint else None)
+            request = Request(tokens, sampling, number, constraint.start() if constraint else None, ends)
+            try:
+                engine.submit(request)
+            except ValueError as error:
+                request.fail(UserError(str(error)))
+                yield Piece(request, "", "failed", Event(request, None, "failed"))
+                continue
             texts.begin(request)
-            engine.submit(request)
         if not engine.busy:
             return
         for event in engine.step():
@@ -138,13 +167,21 @@ def pieces(
                 yield piece
 
 
+def check(piece: Piece) -> None:
+    """Raise what a text has failed with, if it has: `WorkError`, or `UserError` where what was asked for is the reason."""
+    failure = piece.request.failure
+    if piece.end == "failed" and failure is not None:
+        raise type(failure)(f"the text could not be generated: {failure}")
+
+
 def texts(
     opened: Opened, prompts: Sequence[str | list[int]], sampling: Sampling, rows: int = 16
 ) -> list[str]:
     """The texts that continue the prompts, in their order; each advances the task of this thread by 1. Equal prompts have texts of
-    their own: the place of a prompt is part of its seed."""
+    their own: the place of a prompt is part of its seed. Raises `WorkError` if the model gives no text."""
     found: list[list[str]] = [[] for _ in prompts]
     for piece in pieces(opened, prompts, sampling, rows):
+        check(piece)
         found[piece.request.number].append(piece.text)
         if piece.end is not None:
             advance(1)

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from corpusmill.common.errors import UserError, WorkError, place_of
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from corpusmill.schemas.generation import Sampling
     from corpusmill.train.generate.sample import Penalties
 
-End = Literal["stop", "length", "context", "cancelled"]
+End = Literal["stop", "length", "context", "cancelled", "failed"]  # failed: `Request.failure` says why
 
 
 Likeliest = Sequence[tuple[int, float]]  # tokens and their log-probabilities, from the likeliest on
@@ -62,8 +64,13 @@ class Request:
         default_factory=list
     )  # what the model reads: the prompt and the tokens, or their end
     penalties: Penalties | None = None
+    failure: UserError | WorkError | None = None  # UserError: what was asked for is the reason
 
     def shares_prompt(self, other: Request) -> bool:
         """Whether what the one has read of its prompt serves the other: the same list, and the same figures of its tokens."""
         figures = (self.scored is None) == (other.scored is None) and self.likeliest == other.likeliest
         return self.prompt is other.prompt and figures
+
+    def fail(self, error: BaseException) -> None:
+        """Note why it cannot go on. Of errors that are not for users, type and place alone: messages may hold texts."""
+        self.failure = error if isinstance(error, UserError) else WorkError(place_of(error))

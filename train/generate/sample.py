@@ -77,11 +77,18 @@ class Choice:
 
 
 def drawn(shares: Tensor, uniforms: Sequence[float]) -> Tensor:
-    """The place in each row of `shares` [B, n] where their running sum passes the row's number times the whole sum."""
+    """The place in each row of `shares` [B, n] where their running sum passes the row's number times the whole sum; the last one
+    in a row of values that are not finite."""
     sums = shares.cumsum(1, dtype=torch.float64)
     # Below the whole sum even after rounding, since a number is at most 1 - 2^-53.
     wanted = torch.tensor(uniforms, dtype=torch.float64, device=shares.device)[:, None] * sums[:, -1:]
-    return torch.searchsorted(sums, wanted, right=True).squeeze(1)
+    return torch.searchsorted(sums, wanted, right=True).squeeze(1).clamp_(max=shares.shape[1] - 1)
+
+
+def sound(logits: Tensor) -> list[bool]:
+    """For each row of logits [B, V]: whether a token can be chosen by them. Some may be minus infinity, but not all."""
+    found: list[bool] = logits.amax(-1).isfinite().tolist()
+    return found
 
 
 def choices(logits: Tensor, settings: Sequence[Sampling]) -> Choice:
@@ -92,11 +99,12 @@ def choices(logits: Tensor, settings: Sequence[Sampling]) -> Choice:
             return values[0]
         return torch.tensor(values, dtype=torch.float32, device=logits.device)[:, None]
 
-    greedy = [s.temperature == 0 for s in settings]
+    greedy = [s.greedy for s in settings]
     if all(greedy):
         best = logits.argmax(-1, keepdim=True)
         return Choice(best, torch.ones_like(best, dtype=torch.float32))
-    x = logits / torch.tensor([s.temperature or 1.0 for s in settings], device=logits.device)[:, None]
+    warmth = [1.0 if s.greedy else s.temperature for s in settings]
+    x = logits / torch.tensor(warmth, device=logits.device)[:, None]
     size = x.shape[1]
     most = [min(s.top_k or size, size) for s in settings]
     ids: Tensor | None = None
@@ -111,6 +119,7 @@ def choices(logits: Tensor, settings: Sequence[Sampling]) -> Choice:
     if any(s.top_p < 1 for s in settings):
         before = shares.cumsum(-1) - shares
         kept = before < column([s.top_p if s.top_p < 1 else 2.0 for s in settings])
+        kept[:, :1] = True  # a mass that float32 rounds to 0 leaves one
         shares = _kept(shares, kept)
     if any(s.min_p > 0 for s in settings):
         least = column([s.min_p for s in settings]) * shares.amax(-1, keepdim=True)
@@ -159,6 +168,7 @@ def _typical(shares: Tensor, mass: Tensor | float) -> Tensor:
     order = distance.argsort(dim=-1, stable=True)
     ordered = shares.gather(1, order)
     first = ordered.cumsum(-1) - ordered < mass
+    first[:, :1] = True
     return torch.zeros_like(first).scatter_(1, order, first)
 
 

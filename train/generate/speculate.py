@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from corpusmill.train.generate.sample import choices, drawn, uniform
+from corpusmill.train.generate.sample import choices, drawn, sound, uniform
 
 if TYPE_CHECKING:
     from corpusmill.train.generate.cache import Cache
@@ -36,6 +36,12 @@ class Draft(Protocol):
     def propose(self, request: Request, count: int) -> Proposal:
         """At most `count` tokens that may follow the request's window."""
 
+    def reserve(self, rows: int) -> None:
+        """Take the memory for so many requests at a time."""
+
+    def forget(self, request: Request) -> None:
+        """What is kept for a request that has ended."""
+
 
 class PromptLookup:
     """What followed the last tokens where they occurred before (Saxena 2023): costs nothing, and helps with code, tables
@@ -53,20 +59,36 @@ class PromptLookup:
                     return Proposal(window[start + size : start + size + count])
         return Proposal([])
 
+    def reserve(self, rows: int) -> None:
+        """It needs no memory."""
+
+    def forget(self, request: Request) -> None:
+        """It keeps nothing."""
+
 
 class SmallModel:
-    """A smaller model with the same tokenizer, by the request's own filters. It keeps a cache of its own for each request."""
+    """A smaller model with the same tokenizer, by the request's own filters. It has a cache of its own for each row of an
+    engine."""
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
+        self._free: list[Cache] = []
+        # Weak: of a request that its engine was left with.
         self._caches: WeakKeyDictionary[Request, tuple[Cache, list[int]]] = WeakKeyDictionary()
+
+    def reserve(self, rows: int) -> None:
+        self._free += [self.runner.cache(1) for _ in range(rows - len(self._free))]
+
+    def forget(self, request: Request) -> None:
+        if (known := self._caches.pop(request, None)) is not None:
+            self._free.append(known[0])
 
     def propose(self, request: Request, count: int) -> Proposal:
         count = min(count, self.runner.context - len(request.window))
         if count < 1:
             return Proposal([])
         if request not in self._caches:
-            self._caches[request] = (self.runner.cache(1), [])
+            self._caches[request] = (self._free.pop() if self._free else self.runner.cache(1), [])
         cache, known = self._caches[request]
         same = 0
         while same < min(len(known), len(request.window) - 1) and known[same] == request.window[same]:
@@ -76,6 +98,8 @@ class SmallModel:
         place = len(request.tokens)
         while True:
             logits = self.runner.forward(cache, 0, [new])
+            if not all(sound(logits)):
+                break
             share = choices(logits, [request.sampling]).dense(self.runner.vocab_size)
             number = uniform(request.sampling.seed, request.number, place + len(tokens), DRAFTED)
             tokens.append(int(drawn(share, [number])[0]))
@@ -84,7 +108,7 @@ class SmallModel:
             if len(tokens) == count or tokens[-1] == self.runner.eos_id:
                 break
         known[:] = [*request.window, *tokens[:-1]]
-        return Proposal(tokens, torch.stack(shares))
+        return Proposal(tokens, torch.stack(shares)) if tokens else Proposal([])
 
 
 def accepted(shares: Tensor, proposal: Proposal, number: Callable[[int, int], float]) -> list[int]:

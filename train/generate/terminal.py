@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, WorkError
 from corpusmill.train.generate.engine import Engine
-from corpusmill.train.generate.generate import Texts
+from corpusmill.train.generate.generate import Texts, check
 from corpusmill.train.generate.request import Request
+from corpusmill.train.generate.text import shown_on
 
 if TYPE_CHECKING:
     from corpusmill.schemas.generation import Sampling
@@ -42,7 +43,7 @@ class Conversation:
 
     def answer(self, text: str) -> Iterator[str]:
         """Pieces of the answer to a message, in whole characters. Raises `UserError` for a message that does not fit, which is
-        not added."""
+        not added, and `WorkError` if the model gives no text."""
         head = [{"role": "system", "content": self.system}] if self.system else []
         asked = [*self.messages, {"role": "user", "content": text}]
         # Room for an answer, but not at the cost of all that was said.
@@ -50,7 +51,8 @@ class Conversation:
         room = min(self.sampling.max_tokens, context // 4)
         prompt, self.left_out = self.chat.fitted([*head, *asked], context - max(room, 1))
         sampling = self.sampling.model_copy(update={"stop": [*self.sampling.stop, *self.chat.stop]})
-        request = Request(prompt, sampling, len(self.messages) // 2, ends=self.chat.ends)
+        ends = self.chat.ends | self.opened.ends(self.sampling.stop)
+        request = Request(prompt, sampling, len(self.messages) // 2, ends=ends)
         texts = Texts(self.opened.tokenizer)
         texts.begin(request)
         self._engine.submit(request)
@@ -59,6 +61,8 @@ class Conversation:
         try:
             for event in self._engine.run():
                 piece = texts.piece(event)
+                if piece is not None:
+                    check(piece)
                 shown = piece.text if piece is not None else ""
                 if self.chat.plain and not answer:
                     shown = shown.lstrip()
@@ -66,6 +70,7 @@ class Conversation:
                 if shown:
                     yield shown
         finally:
+            request.cancelled = True  # of an answer that nobody takes to its end
             self._request = None
             self.messages = [*asked, {"role": "assistant", "content": answer}]
 
@@ -117,7 +122,7 @@ def _command(conversation: Conversation, line: str) -> str:
     if name == "/system":
         conversation.system = rest
         return "(the system message is set)" if rest else "(there is no system message)"
-    if name == "/seed" and rest.isdecimal() and int(rest) < 2**63:
+    if name == "/seed" and rest.isdecimal() and len(rest) < 20 and int(rest) < 2**63:
         conversation.sampling = conversation.sampling.model_copy(update={"seed": int(rest)})
         return f"(seed {int(rest)})"
     if name == "/seed":
@@ -129,10 +134,10 @@ def _answer(conversation: Conversation, text: str, write: TextIO) -> None:
     with interrupting(conversation):
         try:
             for piece in conversation.answer(text):
-                write.write(piece)
+                write.write(shown_on(write, piece))
                 write.flush()
-        except UserError as error:
-            write.write(f"({error})")
+        except (UserError, WorkError) as error:
+            write.write(shown_on(write, f"({error})"))
     write.write("\n")
     if conversation.left_out:
         print(f"({conversation.left_out} earlier messages were left out)", file=sys.stderr)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
+
+from corpusmill.common.escape import harmless
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
 class Text:
-    """What may be shown so far; `stopped` once a stop string has come, which is not shown."""
+    """What may be shown so far; `stopped` once a stop string has come, which is not shown; `tokens` have been added."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), prompt: Sequence[int] = ()) -> None:
         from tokenizers.decoders import DecodeStream
@@ -21,9 +23,11 @@ class Text:
             self._stream.step(tokenizer, token)
         self._held = ""
         self.stopped = False
+        self.tokens = 0
 
     def add(self, token: int) -> str:
         """What can be shown now that this token has come."""
+        self.tokens += 1
         return self.add_text(self._stream.step(self._tokenizer, token) or "")
 
     def add_text(self, piece: str) -> str:
@@ -44,6 +48,11 @@ class Text:
         """What was held back, when no more tokens come. An unfinished character is left out."""
         held, self._held = self._held, ""
         return held
+
+
+def shown_on(stream: TextIO, text: str) -> str:
+    """The text as a stream is to have it: a terminal without the control characters by which a text could steer it."""
+    return harmless(text) if stream.isatty() else text
 
 
 def overlap(text: str, stop: str) -> int:

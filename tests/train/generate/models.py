@@ -48,6 +48,23 @@ def byte_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def few_bytes() -> Tokenizer:
+    """Byte-level, of the 96 tokens of the models that training's tests train: the bytes of characters of two, and a line feed."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = [
+        letter
+        for letter, byte in alphabet().items()
+        if byte == 10 or (0x80 <= byte <= 0xDF and byte not in (0xC0, 0xC1))
+    ]
+    vocabulary = {EOT: EOS, **{letter: number for number, letter in enumerate(letters, 1)}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([EOT])
+    return tokenizer
+
+
 def opened(context: int = 256, scale: float = 2.0, seed: int = 3, **settings: Any) -> Opened:
     """A model of random weights for the byte-level tokenizer."""
     base = {"dim": 32, "layers": 2, "heads": 4, "ffn_dim": 64, "vocab_multiple": 32, **settings}

@@ -57,6 +57,16 @@ def test_what_templates_use_is_there() -> None:
         chat.prompt(TALK)
 
 
+def test_what_a_template_refuses_is_one_short_line() -> None:
+    chat = Chat(
+        opened(),
+        "{% if messages[0].content == 'x' %}{{ raise_exception('a\\nb\\x1b' + 'c' * 9999) }}{% endif %}",
+    )
+    with pytest.raises(UserError) as error:
+        chat.prompt([{"role": "user", "content": "x"}])
+    assert str(error.value).isprintable() and len(str(error.value)) < 400
+
+
 @pytest.mark.parametrize(
     "source",
     [

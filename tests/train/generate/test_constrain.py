@@ -113,6 +113,28 @@ def test_another_text_begins_anew(made: Constraints) -> None:
     assert allowed([a, b]).nonzero().flatten().tolist() == [EOS]
 
 
+HUGE = "((a{100}){100}){100}"  # compiled in a millisecond
+
+
+def test_what_takes_too_much_computing_is_refused(made: Constraints) -> None:
+    with pytest.raises(UserError, match="takes too much computing .*; give a simpler one"):
+        made.regex(HUGE)
+    with pytest.raises(UserError, match="no text can be what is asked for"):
+        made.json_schema({"$ref": "#"})
+
+
+def test_a_text_that_meets_such_a_part_later_fails_and_never_stops_as_if_it_matched(
+    made: Constraints,
+) -> None:
+    model = opened(scale=1.0)
+    prompts, found = ["a", "b"], dict[int, str | None]()
+    for piece in pieces(model, prompts, ALL, constraint=made.regex(f"[bc]{{3}}{HUGE}")):
+        if piece.end:
+            found[piece.request.number] = piece.end
+            assert isinstance(piece.request.failure, UserError)
+    assert found == {0: "failed", 1: "failed"}
+
+
 def test_mistakes_are_one_line(made: Constraints, tmp_path: Path) -> None:
     for wrong in ("(", "[z-a]", r"(a)\1"):
         with pytest.raises(UserError) as error:

@@ -29,23 +29,23 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(
-    "config",
+    ("config", "count"),
     [
-        {},
-        {"qk_norm": True, "kv_heads": 2, "tie_embeddings": False},
-        {"preset": "gpt2", "max_positions": 64},
-        {"value_embeddings": "all"},
-        {"moe": {"experts": 4, "ffn_dim": 32}},
+        ({}, 200),
+        ({"qk_norm": True, "kv_heads": 2, "tie_embeddings": False}, 200),
+        ({"preset": "gpt2", "max_positions": 64}, 40),
+        ({"value_embeddings": "all"}, 40),
+        ({"moe": {"experts": 4, "ffn_dim": 32}}, 40),
     ],
     ids=["llama", "qk_norm", "gpt2", "value_embeddings", "experts"],
 )
-def test_the_cache_changes_no_text(config: dict[str, Any]) -> None:
-    """40 prompts of 0 to 39 tokens, 30 new ones, in 4 rows of 48 positions: they wait, are read in chunks, outgrow the context."""
+def test_the_cache_changes_no_text(config: dict[str, Any], count: int) -> None:
+    """Prompts of 0 to 39 tokens, 30 new ones, in 4 rows of 48 positions: they wait, are read in chunks, outgrow the context."""
     made = model(**config)
-    wanted = [uncached(made, prompt, 30) for prompt in prompts(40)]
+    wanted = [uncached(made, prompt, 30) for prompt in prompts(count)]
     engine = Engine(Runner(made, VOCAB, EOS, 48), rows=4, chunk=16)
-    assert texts(engine, [Request(prompt, GREEDY) for prompt in prompts(40)]) == wanted
-    assert len({tuple(text) for text in wanted}) > 30
+    assert texts(engine, [Request(prompt, GREEDY) for prompt in prompts(count)]) == wanted
+    assert len({tuple(text) for text in wanted}) > 0.75 * count
     assert not engine.active and not engine.waiting
 
 
@@ -170,6 +170,48 @@ def test_other_tokens_may_end_a_text_and_biases_choose_tokens() -> None:
     ended, free = Request([EOS, 1], biased, ends=frozenset([7])), Request([EOS, 1], biased)
     texts(Engine(runner()), [ended, free])
     assert ended.tokens == [7] and free.tokens == [7] * 5
+
+
+def test_texts_go_on_while_a_long_prompt_is_read() -> None:
+    """With each of its ten chunks they get a token."""
+    engine = Engine(runner(), rows=3, chunk=4)
+    going = [
+        Request([EOS, 1 + n], Sampling(max_tokens=40, temperature=0, logit_bias={EOS: -100.0}))
+        for n in range(2)
+    ]
+    for request in going:
+        engine.submit(request)
+    engine.step()
+    long = Request([EOS, *range(1, 40)], Sampling(max_tokens=2, temperature=0))
+    engine.submit(long)
+    for count in range(2, 12):
+        assert not long.tokens
+        engine.step()
+        assert [len(request.tokens) for request in going] == [count, count]
+    assert long.tokens
+
+
+@pytest.mark.parametrize("draft", [None, PromptLookup(3, 1)], ids=["alone", "draft"])
+def test_a_request_without_a_choice_fails_alone(draft: Draft | None) -> None:
+    """At its first token, or later; the others' texts are as they would be."""
+
+    def refuse(tokens: list[int]) -> torch.Tensor:
+        return torch.full((VOCAB,), len(tokens) < 4)
+
+    wanted = texts(Engine(runner(), rows=4), [Request(prompt, GREEDY) for prompt in prompts(6)])
+    made = [Request(prompt, GREEDY) for prompt in prompts(6)]
+    broken = [
+        Request([EOS, 1, 2], Sampling(logit_bias={3: float("inf")})), Request([EOS, 3], GREEDY, allowed=refuse),
+    ]  # fmt: skip
+    engine = Engine(runner(), rows=4, draft=draft)
+    for request in [*made[:2], broken[0], *made[2:4], broken[1], *made[4:]]:
+        engine.submit(request)
+    ends = {event.request: event.end for event in engine.run() if event.end}
+    assert [request.tokens for request in made] == wanted
+    assert [ends[request] for request in broken] == ["failed"] * 2
+    assert [len(request.tokens) for request in broken] == [0, 4]
+    assert str(broken[0].failure) == "the model gives numbers that are not finite"
+    assert not engine.active and not engine.waiting
 
 
 def test_what_is_cancelled_goes_at_once_from_rows_and_queue() -> None:

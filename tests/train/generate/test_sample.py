@@ -13,7 +13,7 @@ import torch
 from scipy import stats
 
 from corpusmill.schemas.generation import Sampling
-from corpusmill.train.generate.sample import Penalties, choices, descending, drawn, uniform
+from corpusmill.train.generate.sample import Penalties, choices, descending, drawn, sound, uniform
 
 VOCAB = 50
 ALL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
@@ -117,6 +117,27 @@ def test_draws_have_the_filtered_distribution(name: str) -> None:
 def test_the_last_share_is_drawn_and_a_share_of_0_never_is() -> None:
     shares = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
     assert [int(drawn(shares, [u])[0]) for u in (0.0, 0.2499, 0.25, 0.9999999999)] == [1, 1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"top_p": 1e-50}, {"typical_p": 1e-50}, {"temperature": 1e-50}, {"top_p": 1e-50, "typical_p": 1e-50, "min_p": 1 - 1e-16}],
+    ids=str,
+)  # fmt: skip
+def test_what_float32_rounds_to_0_leaves_one_token(values: dict[str, Any]) -> None:
+    """In a row of its own, and beside rows that keep more."""
+    for settings in ([sampling(**values)], [sampling(**values), sampling(top_p=0.9, typical_p=0.9)]):
+        found = choices(logits(len(settings)), settings).dense(VOCAB)
+        assert torch.isfinite(found).all() and int((found[0] > 0).sum()) == 1
+        torch.testing.assert_close(found.sum(-1), torch.ones(len(settings)))
+
+
+def test_no_token_beyond_the_vocabulary_is_drawn() -> None:
+    shares = torch.full((2, 3), float("nan"))
+    assert drawn(shares, [0.0, 0.999]).tolist() == [2, 2]
+    assert sound(torch.tensor([[1.0, -math.inf], [-math.inf, -math.inf], [math.nan, 0.0], [math.inf, 0.0]])) == [
+        True, False, False, False,
+    ]  # fmt: skip
 
 
 def test_of_equal_logits_the_first_is_the_likeliest() -> None:

@@ -10,12 +10,13 @@ import torch
 from scipy import stats
 
 from corpusmill.schemas.generation import Sampling
+from corpusmill.train.generate.cache import Cache
 from corpusmill.train.generate.engine import Engine
 from corpusmill.train.generate.request import Request
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.generate.sample import choices, uniform
 from corpusmill.train.generate.speculate import Draft, PromptLookup, Proposal, SmallModel, accepted
-from tests.train.generate.models import EOS, VOCAB, model, prompts
+from tests.train.generate.models import EOS, VOCAB, model, prompts, uncached
 
 
 def like(made: torch.nn.Module, noise: float) -> Runner:
@@ -98,6 +99,32 @@ def test_sampled_texts_have_the_model_s_distribution() -> None:
     if expected[-1] == 0:
         expected, counted = expected[:-1], counted[:-1]
     assert stats.chisquare(counted, expected / expected.sum() * seen.sum()).pvalue > 0.001
+
+
+def test_a_small_model_has_a_cache_for_each_row_and_no_more() -> None:
+    made = model(scale=2.0)
+    draft = SmallModel(like(made, 0.01))
+    allocated, cache = list[int](), draft.runner.cache
+
+    def counting(rows: int, spare: int = 0) -> Cache:
+        allocated.append(rows)
+        return cache(rows, spare)
+
+    draft.runner.cache = counting  # type: ignore[method-assign]
+    for _ in range(2):  # a draft outlives an engine
+        engine = Engine(Runner(made, VOCAB, EOS, 48), rows=3, chunk=16, draft=draft)
+        assert sum(allocated) == 3  # at the start
+        requests = [Request(prompt, Sampling(max_tokens=30, temperature=0)) for prompt in prompts(8)]
+        for request in requests:
+            engine.submit(request)
+        engine.step()
+        requests[1].cancelled = True
+        list(engine.run())
+        assert sum(allocated) == 3 and not draft._caches
+        wanted = [uncached(made, prompt, 30) for prompt in prompts(8)]
+        assert [r.tokens for n, r in enumerate(requests) if n != 1] == [
+            w for n, w in enumerate(wanted) if n != 1
+        ]
 
 
 def test_lookup_takes_the_latest_place_of_the_longest_end() -> None:

@@ -23,7 +23,7 @@ from corpusmill.train.generate.chat import Chat
 from corpusmill.train.generate.terminal import Conversation, talk
 from corpusmill.train.trainer import train
 from tests.conftest import IMPORT_PATH, ROOT
-from tests.train.generate.models import BYTES, EOS, opened
+from tests.train.generate.models import BYTES, EOS, few_bytes, opened
 from tests.train.generate.serve.running import CHATML
 
 SAMPLING = Sampling(max_tokens=15, seed=3, temperature=1.0)
@@ -94,10 +94,50 @@ def test_an_interrupted_answer_stays_and_the_next_one_comes() -> None:
     assert isinstance("".join(made.answer("b")), str) and len(made.messages) == 4
 
 
+def test_an_answer_that_nobody_takes_any_more_frees_its_row() -> None:
+    made = conversation(context=100_000)
+    made.sampling = SAMPLING.model_copy(
+        update={"max_tokens": 10**4, "logit_bias": {EOS: -100.0, BYTES - 1: -100.0}}
+    )
+    answer = made.answer("a")
+    first = next(answer)
+    answer.close()
+    (left,) = made._engine.active
+    count = len(left.tokens)
+    made.sampling = SAMPLING
+    "".join(made.answer("b"))
+    assert len(left.tokens) == count and not made._engine.active
+    assert made.messages[1]["content"] == first and len(made.messages) == 4
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("kind", [Terminal, io.StringIO])
+def test_an_answer_cannot_steer_the_terminal(kind: type[io.StringIO]) -> None:
+    """A file takes it as it is, and so does the conversation."""
+    made, out = conversation(), kind()
+    made.answer = lambda text: iter(["a\x1b[2J", "\x07b\tü\n", "c\x9b31m\r\x7f"])  # type: ignore[method-assign]
+    talk(made, io.StringIO("x\n"), out)
+    raw = "a\x1b[2J\x07b\tü\nc\x9b31m\r\x7f\n"
+    assert out.getvalue() == ("a[2Jb\tü\nc31m\n" if kind is Terminal else raw)
+
+
+def test_a_seed_of_any_length_is_answered() -> None:
+    made, out = conversation(), io.StringIO()
+    talk(made, io.StringIO(f"/seed {'9' * 5000}\n/seed {2**63 - 1}\n/seed {2**63}\n"), out)
+    wrong = "(/seed: give a whole number from 0 on)"
+    assert out.getvalue().splitlines() == [wrong, f"(seed {2**63 - 1})", wrong]
+
+
 def test_in_a_terminal(write_config: Callable[..., Path], tmp_path: Path) -> None:
-    """A process with a terminal of its own: Ctrl-C ends an endless answer, Ctrl-D the conversation, with exit code 0."""
+    """A process with a terminal of its own: Ctrl-C ends an endless answer, Ctrl-D the conversation, with exit code 0. Each token is a
+    byte, a half of a character."""
     file = write_config(**{"schedule.steps": 1, "schedule.warmup_steps": 0})
     train(load(TrainConfig, file))
+    few_bytes().save(str(tmp_path / "run/tokenizer.json"))
     ours, its = pty.openpty()
     options = ["--max-tokens", "1000000", "--context", "100000", "--temperature", "1.5", "--seed", "4"]
     one = subprocess.Popen(
@@ -134,5 +174,33 @@ def test_in_a_terminal(write_config: Callable[..., Path], tmp_path: Path) -> Non
             os.write(ours, b"/seed 5\n")
     os.write(ours, b"\x04")
     assert one.wait(120) == 0
-    bytes(seen).decode()  # whole characters
+    assert any(ord(letter) > 0x80 for letter in bytes(seen[place:]).decode())  # whole characters
     os.close(ours)
+
+
+def test_ctrl_c_ends_generate_between_two_characters(
+    write_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    """What has come until then is whole, and the exit code is that of an interrupt."""
+    file = write_config(**{"schedule.steps": 1, "schedule.warmup_steps": 0})
+    train(load(TrainConfig, file))
+    few_bytes().save(str(tmp_path / "run/tokenizer.json"))
+    options = ["--prompt", "ü", "--max-tokens", "1000000", "--temperature", "1.5", "--seed", "4"]
+    for seed in range(5, 9):
+        one = subprocess.Popen(
+            [sys.executable, "-m", "corpusmill", "generate", str(tmp_path / "run"), *options[:-1], str(seed)],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert one.stdout is not None
+        seen = os.read(one.stdout.fileno(), 40)
+        while len(seen) < 40 and (part := os.read(one.stdout.fileno(), 40)):
+            seen += part
+        one.send_signal(signal.SIGINT)
+        rest, errors = one.communicate(timeout=120)
+        if one.returncode == 0:  # the text had ended by itself
+            continue
+        assert one.returncode == 130 and b"Traceback" not in errors
+        assert (seen + rest).decode().startswith("ü")
+        return
+    pytest.fail("each text ended at once")

@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from corpusmill.train.generate.text import Text, overlap
 from tests.train.conftest import tokenizer_json
+from tests.train.generate.models import byte_tokenizer
 
 LETTERS = st.text(alphabet="ab\n", max_size=12)
 
@@ -32,9 +33,32 @@ def test_no_more_is_held_back_than_may_begin_a_stop_string() -> None:
 
 
 def test_characters_come_whole() -> None:
-    tokenizer = Tokenizer.from_str(tokenizer_json().decode())
-    ids = tokenizer.encode("ąĐ").ids
-    text, shown = Text(tokenizer), []
+    """Of one to four tokens each; an unfinished one at the end is left out."""
+    tokenizer = byte_tokenizer()
+    written = "aü the日本👩x"
+    ids = tokenizer.encode(written).ids
+    assert len(ids) > len(written)
+    text, shown = Text(tokenizer), list[str]()
     for token in ids:
         shown.append(text.add(token))
-    assert "".join(shown) == tokenizer.decode(ids) and all("�" not in piece for piece in shown)
+    assert "".join(shown) + text.end() == written and all("\ufffd" not in piece for piece in shown)
+    text = Text(tokenizer)
+    assert "".join(map(text.add, tokenizer.encode("a👩").ids[:-1])) + text.end() == "a"
+
+
+@given(
+    st.lists(st.sampled_from(["a", "ü", "é", "日", "本", "👩", "th", "the"]), max_size=10),
+    st.lists(st.text(alphabet="aüé日本👩th", min_size=1, max_size=3), max_size=3),
+)
+def test_stop_strings_cut_by_bytes_never_show(letters: list[str], stop: list[str]) -> None:
+    """Tokens end within the characters of a stop string, and beside it."""
+    tokenizer, whole = byte_tokenizer(), "".join(letters)
+    text, shown = Text(tokenizer, stop), ""
+    for token in tokenizer.encode(whole).ids:
+        shown += text.add(token)
+        assert not any(one in shown for one in stop) and "\ufffd" not in shown
+        if text.stopped:
+            break
+    complete = [(whole.find(one) + len(one), whole.find(one)) for one in stop if one in whole]
+    assert text.stopped == bool(complete)
+    assert shown + text.end() == (whole[: min(complete)[1]] if complete else whole)

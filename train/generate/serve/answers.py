@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -22,10 +23,12 @@ REASONS = {"stop": "stop", "length": "length", "context": "length"}
 
 
 class Tokens:
-    """The texts and bytes of single tokens."""
+    """The texts and bytes of single tokens; those of `control` are not shown in a generated text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder().items()
+        self.control = frozenset(number for number, token in added if token.special)
         self.text = lru_cache(maxsize=2**16)(self._text)
 
     def _text(self, token: int) -> str:
@@ -105,6 +108,24 @@ class Answer(ABC):
         """A choice of a chunk, or None."""
 
 
+class _Characters:
+    """Where the tokens of a text begin in it, in characters; one that begins within a character, where that does."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._count = 0
+
+    def next(self, data: bytes) -> int:
+        """Of the next token, by its bytes in the text."""
+        pending, _ = self._decoder.getstate()
+        first = self._decoder.decode(data[:1])
+        # A character that was begun and does not go on is shown as one of its own.
+        broken = bool(pending) and first.startswith("\ufffd") and pending + data[:1] != "\ufffd".encode()
+        begin = self._count + broken
+        self._count += len(first) + len(self._decoder.decode(data[1:]))
+        return begin
+
+
 class CompletionAnswer(Answer):
     """`echo`: the prompt of each text, which then comes first, and how many tokens were put before it; `nothing`: no token is
     wanted but those."""
@@ -118,7 +139,7 @@ class CompletionAnswer(Answer):
     ) -> None:  # fmt: skip
         super().__init__(model, requests, prompts, seed)
         self._tokens, self._logprobs, self._echo, self._nothing = tokens, logprobs, echo, nothing
-        self._offsets = [0] * len(requests)
+        self._characters = [_Characters() for _ in requests]
         self._begun: set[int] = set()
 
     def generated(self) -> int:
@@ -132,29 +153,32 @@ class CompletionAnswer(Answer):
         return None if waits and number in self._begun else self._choice(number, [piece])
 
     def _choice(self, number: int, pieces: Sequence[Piece]) -> dict[str, Any]:
-        text, scored = "", list[Scored]()
+        text, scored, of_prompt = "", list[Scored](), 0
         if number not in self._begun:
             self._begun.add(number)
             if self._echo is not None:
                 text, before = self._echo[number]
                 scored += (self.requests[number].scored or [])[before:]
+                of_prompt = len(scored)
         if not self._nothing:
             text += "".join(piece.text for piece in pieces)
             scored += [one for piece in pieces for one in _scored(piece)]
         end = pieces[-1].end if pieces else None
         return {
-            "index": number, "text": text, "logprobs": self._figures(number, scored) if self._logprobs else None,
+            "index": number, "text": text, "logprobs": self._figures(number, scored, of_prompt) if self._logprobs else None,
             "finish_reason": None if end is None else "length" if self._nothing else REASONS[end],
         }  # fmt: skip
 
-    def _figures(self, number: int, scored: Sequence[Scored]) -> dict[str, Any]:
-        texts = [self._tokens.text(one.token) for one in scored]
+    def _figures(self, number: int, scored: Sequence[Scored], of_prompt: int) -> dict[str, Any]:
+        """The first `of_prompt` ones are of the prompt, which shows control tokens."""
         offsets = []
-        for text in texts:
-            offsets.append(self._offsets[number])
-            self._offsets[number] += len(text)
+        for place, one in enumerate(scored):
+            shown = place < of_prompt or one.token not in self._tokens.control
+            offsets.append(
+                self._characters[number].next(bytes(self._tokens.bytes(one.token) if shown else b""))
+            )
         return {
-            "tokens": texts,
+            "tokens": [self._tokens.text(one.token) for one in scored],
             "token_logprobs": [one.log_probability for one in scored],
             "top_logprobs": [
                 {self._tokens.text(token): value for token, value in one.likeliest} or None for one in scored

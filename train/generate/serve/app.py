@@ -20,15 +20,18 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from corpusmill.common.errors import UserError
-from corpusmill.schemas.serving import ChatCompletion, Completion, Options
+from corpusmill.common.yaml import printable
+from corpusmill.schemas.serving import SHOWN, ChatCompletion, Completion, Options
 from corpusmill.train.generate.request import Request
 from corpusmill.train.generate.serve.answers import Answer, ChatAnswer, CompletionAnswer, Tokens
 from corpusmill.train.generate.serve.page import render
 from corpusmill.train.generate.serve.protocol import (
     EventStream,
+    Hosts,
     Outermost,
     Refused,
     Stopping,
+    Whole,
     read,
     until_gone,
 )
@@ -47,7 +50,8 @@ QUIET_SECONDS = 10.0  # after which a stream without a token gets a comment, so 
 class Arrivals:
     """Pieces of the texts of one HTTP request on their way to its client. In the event loop alone.
 
-    They wait here for a client that reads slowly: never more than its texts, which the context bounds.
+    They wait here for a client that reads slowly: never more than its texts, which the context bounds, and which take their
+    places until then.
     """
 
     def __init__(self, requests: Sequence[Request]) -> None:
@@ -61,7 +65,7 @@ class Arrivals:
 
     async def pieces(self) -> AsyncIterator[list[Piece]]:
         """All that have come, again and again, until all texts have ended; an empty list now and then while nothing comes. Raises
-        `Stopping` if they will not end."""
+        `Refused` if one has failed, and `Stopping` if they will not end."""
         while self._left:
             try:
                 async with asyncio.timeout(QUIET_SECONDS):  # `wait_for` loses cancellations (Python 3.11)
@@ -75,17 +79,19 @@ class Arrivals:
                 piece = self._pieces.popleft()
                 if piece is None or piece.end == "cancelled":
                     raise Stopping
+                if piece.end == "failed":
+                    raise _failed(piece.request)
                 self._left -= piece.end is not None
                 found.append(piece)
             yield found
 
 
 class Served:
-    """A model and its endpoints. `name`: of the model, for clients; `hosts`: values of the Host header that are accepted (empty:
+    """A model and its endpoints. `name`: of the model, for clients; `hosts`: values of the Host header that are accepted (None:
     all); `constraints`: how texts are constrained, or why they are not."""
 
     def __init__(
-        self, opened: Opened, chat: Chat, worker: Worker, name: str, *, hosts: frozenset[str] = frozenset(),
+        self, opened: Opened, chat: Chat, worker: Worker, name: str, *, hosts: Hosts | None = None,
         constraints: Constraints | str = "is not supported here",
     ) -> None:  # fmt: skip
         self.opened, self.chat, self.worker, self.name = opened, chat, worker, name
@@ -153,7 +159,7 @@ class Served:
             most = max(self.opened.runner.context - len(prompt) + 1, 1)
         requests, seed = await self._requests(body, [prompt], most, self.chat.stop)
         for request in requests:
-            request.ends = self.chat.ends
+            request.ends |= self.chat.ends
             request.likeliest = body.top_logprobs if body.logprobs else None
         answer = ChatAnswer(
             self.name, requests, seed, self.tokens, logprobs=body.logprobs, strip=self.chat.plain
@@ -166,7 +172,7 @@ class Served:
         if name is not None and name != self.name:
             raise Refused(
                 404,
-                f"model: '{name[:100]}' is not here; this server has '{self.name}'",
+                f"model: '{printable(name[:SHOWN])}' is not here; this server has '{self.name}'",
                 "model",
                 "model_not_found",
             )
@@ -215,9 +221,9 @@ class Served:
                 400, f"logit_bias: has a token that the vocabulary of {vocabulary} has not", "logit_bias"
             )
         seed = secrets.randbits(48) if body.seed is None else body.seed % 2**63
-        sampling = body.sampling(max(most, 1), seed, stop)
+        sampling, ends = body.sampling(max(most, 1), seed, stop), self.opened.ends(body.stop)
         found = [
-            Request(prompt, sampling, number)  # of one prompt: the same list, which is read once
+            Request(prompt, sampling, number, ends=ends)  # of one prompt: the same list, which is read once
             for number, prompt in enumerate(one for one in prompts for _ in range(body.n))
         ]
         if body.guided_regex is not None or body.json_schema is not None:
@@ -238,12 +244,13 @@ class Served:
             raise Refused(400, f"{name}: {error}", name) from None
         for request in requests:
             request.allowed = constraint.start()
+            request.ends |= constraint.ends  # of a completion, too: those of the chat template
 
     async def _answer(self, http: HttpRequest, body: Options, answer: Answer) -> Response:
         """Queue the texts of an answer, and give it as it comes or as a whole."""
         arrivals = Arrivals(answer.requests)
         try:
-            self.worker.submit(answer.requests, arrivals.receive)
+            places = self.worker.submit(answer.requests, arrivals.receive)
         except Full:
             raise Refused(
                 429, "as many texts wait as may; try again", None, "queue_full", retry_after=str(self._wait())
@@ -252,17 +259,18 @@ class Served:
             raise Stopping from None
 
         def leave() -> None:
-            for request in answer.requests:
+            for request in answer.requests:  # no harm to those that have ended
                 request.cancelled = True
+            self.worker.sent(places)
 
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
             return EventStream(_events(arrivals, answer, usage), leave)
         try:
-            found = await until_gone(http.receive, _all(arrivals))
-        finally:
-            leave()  # no harm to those that have ended
-        return JSONResponse(answer.whole(found))
+            return Whole(answer.whole(await until_gone(http.receive, _all(arrivals))), leave)
+        except BaseException:
+            leave()
+            raise
 
     def _wait(self) -> int:
         """Seconds in which a place may be expected: what a text takes, over the rows."""
@@ -286,12 +294,18 @@ async def _events(arrivals: Arrivals, answer: Answer, usage: bool) -> AsyncItera
             for piece in pieces:
                 chunk = answer.chunk(piece)
                 if chunk is not None:
-                    yield _event(chunk)
+                    yield _event({**chunk, "usage": None} if usage else chunk)
         if usage:
             yield _event(answer.last_chunk())
         yield "data: [DONE]\n\n"
-    except Stopping as stopping:
-        yield _event(stopping.body())
+    except Refused as refused:
+        yield _event(refused.body())
+
+
+def _failed(request: Request) -> Refused:
+    if isinstance(request.failure, UserError):
+        return Refused(400, str(request.failure))
+    return Refused(500, "the text could not be generated; the server's log says why", code="failed")
 
 
 def _event(value: dict[str, Any]) -> str:
@@ -316,9 +330,10 @@ def make_app(served: Served, crowded: Callable[[], bool]) -> ASGIApp:
 
     async def http_error(request: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        path = printable(request.url.path[:SHOWN])
         words = {
-            404: f"there is nothing at {request.url.path[:100]}",
-            405: f"{request.url.path} takes {(error.headers or {}).get('Allow', 'another method')}",
+            404: f"there is nothing at {path}",
+            405: f"{path} takes {(error.headers or {}).get('Allow', 'another method')}",
         }
         return Refused(
             error.status_code, words.get(error.status_code, error.detail), **(error.headers or {})

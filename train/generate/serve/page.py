@@ -7,7 +7,6 @@ import hashlib
 from pathlib import Path
 
 from corpusmill.train.log.dashboard import ASSETS as DASHBOARD
-from corpusmill.train.log.dashboard import script_json
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -24,7 +23,7 @@ def render(name: str, step: int, context: int, template: bool) -> tuple[str, str
     jinja = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     page = jinja.from_string((ASSETS / "page.html.j2").read_text(encoding="utf-8")).render(
         name=name, step=f"{step:,}", context=f"{context:,}", template=template, style=Markup(style),
-        script=Markup(script), data=script_json({"template": template}),
+        script=Markup(script),
     )  # fmt: skip
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (

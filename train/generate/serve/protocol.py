@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
+import ipaddress
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -12,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from corpusmill.common.errors import UserError
+from corpusmill.common.errors import UserError, place_of
 from corpusmill.schemas.serving import read_body
 from corpusmill.train.log.sinks import log_line
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from corpusmill.train.generate.serve.metrics import Metrics
 
 BODY_BYTES = 4 * 2**20  # of a request, at most
+NOSNIFF = (b"x-content-type-options", b"nosniff")
 BODY_SECONDS = 30.0  # in which a body has to come
 
 
@@ -54,8 +56,29 @@ class Stopping(Refused):
         super().__init__(503, "the server is being stopped", code="server_stopping")
 
 
+class Whole(JSONResponse):
+    """A JSON answer. `sent` is called when little of it is left to read, or the client has left."""
+
+    def __init__(self, content: Any, sent: Callable[[], None]) -> None:
+        super().__init__(content)
+        self._sent = sent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await until_gone(receive, self._write(send))
+        except ClientDisconnect:
+            pass
+        finally:
+            self._sent()
+
+    async def _write(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})  # waits for the client
+
+
 class EventStream(Response):
-    """Server-sent events as they come. When the client leaves, `leave` is called."""
+    """Server-sent events as they come. When all are sent, or the client leaves, `leave` is called."""
 
     media_type = "text/event-stream"
 
@@ -123,6 +146,25 @@ async def read(http: HttpRequest, kind: type[Any]) -> Any:
         raise Refused(400, str(error), name if name in kind.model_fields else None) from None
 
 
+@dataclass(frozen=True)
+class Hosts:
+    """Values of the Host header that are answered: `names`, and with `addresses` any IP address."""
+
+    names: frozenset[str]
+    addresses: bool = False
+
+    def allow(self, host: str) -> bool:
+        if host in self.names:
+            return True
+        try:
+            return self.addresses and bool(ipaddress.ip_address(host.partition("%")[0]))
+        except ValueError:
+            return False
+
+    def words(self) -> str:
+        return ", ".join(sorted(self.names)) + (" or an IP address" if self.addresses else "")
+
+
 class Outermost:
     """Around the application: checks the Host header and whether the server is `crowded`, counts responses, and logs what goes wrong
     without a word of a request.
@@ -131,7 +173,7 @@ class Outermost:
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: frozenset[str], metrics: Metrics, paths: frozenset[str], crowded: Callable[[], bool]
+        self, app: ASGIApp, hosts: Hosts | None, metrics: Metrics, paths: frozenset[str], crowded: Callable[[], bool]
     ) -> None:  # fmt: skip
         self._app, self._hosts, self._metrics, self._paths = app, hosts, metrics, paths
         self._crowded = crowded
@@ -145,13 +187,14 @@ class Outermost:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), NOSNIFF]}
             await send(message)
 
         try:
-            if self._hosts and host_of(scope) not in self._hosts:
-                allowed = ", ".join(sorted(self._hosts))
+            if self._hosts is not None and not self._hosts.allow(host_of(scope)):
+                allowed = self._hosts.words()
                 await Refused(
-                    403, f"the Host header has to be one of {allowed}; start the server with --host to be reached otherwise",
+                    403, f"the Host header has to be one of {allowed}; --allow-host NAME, when the server is started, adds another",
                     code="host_not_allowed",
                 ).response()(scope, receive, counted)  # fmt: skip
             elif self._crowded():
@@ -161,8 +204,7 @@ class Outermost:
             else:
                 await self._app(scope, receive, counted)
         except Exception as error:  # its message might hold a part of a prompt
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            log_line(f"serve: {type(error).__name__} at {place.filename}:{place.lineno}")
+            log_line(f"serve: {place_of(error)}")
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
             with self._metrics.lock:

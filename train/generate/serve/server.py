@@ -10,7 +10,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,10 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from corpusmill.common.errors import UserError, WorkError
+from corpusmill.common.errors import UserError, WorkError, place_of
 from corpusmill.common.format import quantity
 from corpusmill.train.generate.serve.app import Served, make_app
+from corpusmill.train.generate.serve.protocol import Hosts
 from corpusmill.train.log.sinks import log_line
 
 if TYPE_CHECKING:
@@ -67,11 +68,13 @@ def is_loopback(listener: socket.socket) -> bool:
     return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
-def allowed_hosts(host: str, listener: socket.socket) -> frozenset[str]:
-    """Host headers that a server on loopback accepts; of another, which was meant to be reached by names, all (empty)."""
-    if not is_loopback(listener):
-        return frozenset()
-    return LOOPBACK | {host.lower(), listener.getsockname()[0]}
+def allowed_hosts(host: str, listener: socket.socket, more: Sequence[str] = ()) -> Hosts:
+    """Host headers that a server accepts: names that it has by itself, and `more`; one for other machines also any address, but no
+    other name, by which a page of another site could reach it."""
+    names = LOOPBACK | {host.lower(), listener.getsockname()[0], *(name.lower() for name in more)}
+    if is_loopback(listener):
+        return Hosts(names)
+    return Hosts(names | {socket.gethostname().lower()}, addresses=True)
 
 
 class Server(uvicorn.Server):
@@ -152,7 +155,7 @@ class Server(uvicorn.Server):
             if unread:
                 state: object = unread
             elif connection.conn.their_state in (h11.IDLE, h11.SEND_BODY):
-                state = "request"
+                state = connection.cycle  # of its last request: one that asks again and again is never still
             else:
                 continue
             known, since = self._still.get(connection, (None, now))
@@ -174,7 +177,7 @@ def serve(served: Served, listener: socket.socket, ready: Callable[[], None] = l
     finally:
         worker.stop()
     if worker.error is not None:
-        raise WorkError(f"generation failed: {type(worker.error).__name__}: {worker.error}")
+        raise WorkError(f"generation failed: {place_of(worker.error)}")  # its message might hold a text
     metrics = worker.metrics
     ended = ", ".join(f"{count:,} {reason}" for reason, count in sorted(metrics.ended.items()))
     log_line(

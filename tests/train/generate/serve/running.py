@@ -131,6 +131,7 @@ def running(
     assert served.worker.error is None
     metrics = served.worker.metrics
     assert metrics.accepted == sum(metrics.ended.values()) and metrics.active == metrics.waiting == 0
+    assert served.worker.held == 0
 
 
 def until(true: Callable[[], bool], seconds: float = 120) -> None:

@@ -81,26 +81,35 @@
   }
 
   async function answered(signal) {
-    const text = at("prompt").value, system = at("system").value;
-    turns.push({ role: "user", content: text });
-    turn("user", text);
+    const text = at("prompt").value, system = at("system").value, own = turns; // "Clear" begins other ones
+    const asked = turn("user", text), shown = turn("assistant", "");
+    own.push({ role: "user", content: text });
     at("prompt").value = "";
-    const shown = turn("assistant", ""), answer = { role: "assistant", content: "" };
+    const answer = { role: "assistant", content: "" };
     const take = text => { answer.content += text; shown.append(text); };
     const head = system ? [{ role: "system", content: system }] : [];
-    let left = 0;
+    let left = 0, kept = true;
     try {
       for (;;) {
         try {
-          const words = await ask("v1/chat/completions", { ...settings(), messages: [...head, ...turns.slice(left)] }, signal, take);
+          const words = await ask("v1/chat/completions", { ...settings(), messages: [...head, ...own.slice(left)] }, signal, take);
           return left ? `${words}; ${left} earlier messages left out` : words;
         } catch (error) { // a full context: without the oldest turn
-          if (error.code !== "context_length_exceeded" || left + 2 >= turns.length) throw error;
+          if (error.code !== "context_length_exceeded" || left + 2 >= own.length) throw error;
           left += 2;
         }
       }
+    } catch (error) {
+      if (!answer.content) { // nothing was answered: the message is no part of the conversation, and can be sent again
+        kept = false;
+        own.pop();
+        for (const words of [asked, shown]) words.parentElement.remove();
+        show(at("turns"), chat && turns.length);
+        if (own === turns && !at("prompt").value) at("prompt").value = text;
+      }
+      throw error;
     } finally {
-      turns.push(answer); // what has come of it, too
+      if (kept) own.push(answer); // what has come of it, too
     }
   }
 
@@ -151,6 +160,7 @@
   at("mode-text").addEventListener("click", () => running || mode(false));
   at("mode-chat").addEventListener("click", () => running || mode(true));
   at("prompt").addEventListener("keydown", event => {
+    if (event.isComposing || event.keyCode === 229) return; // Enter chooses a word of an input method
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey || (chat && !event.shiftKey))) go(event);
   });
 })();
