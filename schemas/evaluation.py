@@ -82,7 +82,7 @@ class Estimate(Strict):
     n: int = Field(description="items")
     clusters: int = Field(description="independent groups of them")
     method: str = Field(
-        description="of the interval: clt, clustered, wilson, agresti-min, seeds or bootstrap"
+        description="of the interval: clt, clustered, wilson, agresti-min, agresti-caffo, seeds, bootstrap or t over folds"
     )
 
 

@@ -91,6 +91,54 @@ def compared(a: npt.ArrayLike, b: npt.ArrayLike, clusters: Sequence[Hashable] | 
     return _student(mean, se, count - 1, n, count, method)
 
 
+def apart(
+    inside: npt.ArrayLike, rest: npt.ArrayLike, clusters: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None
+) -> Difference:  # fmt: skip
+    """The mean of `inside` less that of `rest`: different items, of which both sides may have some of one cluster (a slice of a task
+    and its other items, items in the corpus and those that are not).
+
+    Of independent items, proportions have Agresti and Caffo's interval (2000), which holds for few items and for shares near 0 and
+    1, and other values Welch's. With clusters, an item's part in the difference is its deviation from the mean of its side / items of
+    the side, and the parts of a cluster are added before they are squared. Student's t then has Welch's degrees of freedom of as
+    many clusters a side as tell as much (Kish's number), at most those of all clusters. A side whose proportions are all 0 or all 1
+    has the variance of Agresti and Caffo's for as many items as it has clusters. No error where a side has a single cluster.
+    """
+    first, second = clusters or (None, None)
+    x, _ = _checked(inside, first)
+    y, _ = _checked(rest, second)
+    names = None if first is None or second is None else [*first, *second]
+    groups = _groups(len(x) + len(y), names)
+    sides = (x, groups[: len(x)]), (y, groups[len(x) :])
+    n, count, mean = len(groups), int(groups.max()) + 1, float(x.mean() - y.mean())
+    binary = _binary(x) and _binary(y)
+    if count == n and binary:
+        shares = [(float(side.sum()) + 1) / (len(side) + 2) for side in (x, y)]
+        centre = shares[0] - shares[1]
+        se = math.sqrt(sum(p * (1 - p) / (len(side) + 2) for p, side in zip(shares, (x, y), strict=True)))
+        low, high = max(-1.0, centre - Z * se), min(1.0, centre + Z * se)
+        found = Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method="agresti-caffo")
+        return Difference(found, 2 * float(ndtr(-abs(centre) / se)))
+    method = "clustered" if count < n else "clt"
+    if any(len(np.unique(named)) < 2 for _, named in sides):
+        return _student(mean, None, 1, n, count, method)
+    parts, variance, together, spread = np.zeros(count), 0.0, 0.0, 0.0
+    for sign, (side, named) in zip((1, -1), sides, strict=True):
+        sizes = np.bincount(named, minlength=count)
+        units = int((sizes > 0).sum())
+        sums = np.bincount(named, side - side.mean(), minlength=count) / len(side)
+        parts += sign * math.sqrt(units / (units - 1)) * sums
+        alone = units / (units - 1) * float(sums @ sums)
+        if binary and not alone:
+            share = (float(side[0]) * units + 1) / (units + 2)
+            alone = share * (1 - share) / (units + 2)
+            variance += alone
+        together += alone
+        spread += alone**2 / (len(side) ** 2 / float(sizes @ sizes) - 1)
+    variance += float(parts @ parts)
+    degrees = min(together**2 / spread, count - 1) if spread else count - 1
+    return _student(mean, math.sqrt(variance), degrees, n, count, method)
+
+
 def seeds(
     a: Sequence[npt.ArrayLike], b: Sequence[npt.ArrayLike], clusters: Sequence[Hashable] | None = None
 ) -> Difference:

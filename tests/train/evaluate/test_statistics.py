@@ -14,6 +14,7 @@ from scipy import stats
 from corpusmill.schemas.evaluation import Estimate
 from corpusmill.train.evaluate import statistics
 from corpusmill.train.evaluate.statistics import (
+    apart,
     bootstrap,
     compared,
     detectable,
@@ -122,6 +123,38 @@ def test_paired_proportions_of_few_items_are_covered() -> None:
     # Three items of 50: the exact test of McNemar gives 0.25, a mean's t 0.08.
     few = compared([1.0] * 3 + [0.0] * 47, [0.0] * 50)
     assert few.p == pytest.approx(0.125, abs=0.01) and (few.estimate.low or 0) < 0 < few.estimate.value
+
+
+@pytest.mark.parametrize("proportion", [True, False])
+@pytest.mark.parametrize(("count", "whole"), [(60, True), (60, False), (15, True)])
+def test_two_groups_of_items_are_covered(count: int, whole: bool, proportion: bool) -> None:
+    """Whether a group takes whole clusters or some items of each."""
+
+    def draw(rng: np.random.Generator) -> Estimate:
+        clusters, shared = grouped(rng, count)
+        names, values = np.array(clusters), shared + rng.normal(size=len(shared))
+        values = (values > -1).astype(float) if proportion else values
+        chosen = rng.permutation(count) < count // 3
+        inside = chosen[names.astype(int)] if whole else rng.random(len(values)) < 0.3
+        sides = names[inside].tolist(), names[~inside].tolist()
+        return apart(values[inside], values[~inside], sides).estimate
+
+    assert 0.93 <= covered(draw, 0) <= 0.97
+
+
+def test_two_groups_of_independent_items_are_welchs() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(size=12), 0.5 + 3 * rng.normal(size=30)
+    found, scipys = apart(a, b), stats.ttest_ind(a, b, equal_var=False)
+    interval = scipys.confidence_interval()
+    assert found.p == pytest.approx(scipys.pvalue) and found.estimate.method == "clt"
+    assert (found.estimate.low, found.estimate.high) == pytest.approx((interval.low, interval.high))
+    named = apart(a, b, (list("abcdefghijkl"), list(range(30))))
+    assert named == found
+    one = apart([0.0, 1.0], [1.0, 0.0, 1.0], (["a", "a"], ["b", "c", "d"]))
+    assert one.p is None and one.estimate.se is None and one.estimate.clusters == 4
+    agree = apart([0.0] * 40, [1.0] * 40, ([n // 8 for n in range(40)], [9 + n // 8 for n in range(40)]))
+    assert agree.estimate.se and agree.p and 0 < agree.p < 0.01  # of 5 passages a side, not of 40 items
 
 
 @pytest.mark.parametrize(("runs_a", "runs_b"), [(3, 3), (2, 2), (5, 2), (4, 1)])

@@ -24,8 +24,8 @@ from corpusmill.schemas.evaluation import (
     Item,
     TrainedDocument,
 )
-from corpusmill.train.evaluate.report.failures import apart, primary
-from corpusmill.train.evaluate.statistics import estimate
+from corpusmill.train.evaluate.report.failures import primary
+from corpusmill.train.evaluate.statistics import apart, estimate
 from corpusmill.train.evaluate.stored import read_items, read_results
 
 DOCUMENTS = 5  # named for an item
@@ -81,14 +81,18 @@ def compared(task: str, items: Sequence[Item], searched: Searched) -> Contaminat
     def values(some: Sequence[Item]) -> list[float]:
         return [item.metrics[metric] for item in some]
 
+    def clusters(some: Sequence[Item]) -> list[str]:
+        return [item.cluster for item in some]
+
     def figure(some: Sequence[Item]) -> Any:
-        return estimate(values(some), [item.cluster for item in some]) if some else None
+        return estimate(values(some), clusters(some)) if some else None
 
     enough = min(map(len, groups.values())) > 1
+    names = clusters(groups[True]), clusters(groups[False])
     return ContaminatedTask(
         task=task, metric=metric, searched=sum(map(len, groups.values())), found=len(groups[True]), all=figure(items),
         clean=figure(groups[False]), contaminated=figure(groups[True]),
-        difference=apart(values(groups[True]), values(groups[False])).estimate if enough else None,
+        difference=apart(values(groups[True]), values(groups[False]), names).estimate if enough else None,
         documents=[one for item in groups[True] for one in searched.documents.get(item.id, ())],
     )  # fmt: skip
 
