@@ -6,12 +6,13 @@ Other figures of the same items (bias, calibration, contamination, comparisons o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from pydantic import Field
 
-from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict, hash_json
 
 RESULTS = "evaluation/results.json"
 CONTAMINATION = "evaluation/contamination.json"
@@ -61,6 +62,9 @@ class Item(Strict):
         " they differ, of one continuation greedy decoding",
     )
     references: list[str] = Field(default=[], description="right texts, for generated ones")
+    answers: list[str] = Field(
+        default=[], description="right choices or texts: what the corpus is searched for beside the question"
+    )
     generated: str | None = Field(default=None, description="text that the model generated")
     metrics: dict[str, float] = Field(
         description="of this item, e.g. acc 0 or 1; a task's figure is their mean"
@@ -68,6 +72,12 @@ class Item(Strict):
     fields: dict[str, Any] = Field(
         default={}, description="of the data, as the task names them: for bias and error analysis"
     )
+
+
+def question_hash(row: Mapping[str, Any]) -> str:
+    """Of a line of `<task>.jsonl`: equal where the same is asked, whichever model answers, with whichever examples before it."""
+    fields = ("question", "choices", "references", "answers", "gold", "golds")
+    return hash_json([None if row.get(name) in (None, "", []) else row[name] for name in fields])
 
 
 class Estimate(Strict):
@@ -129,10 +139,12 @@ class ContaminatedTask(Strict):
     """A task's figure on all items, and without those that the corpus holds."""
 
     task: str
+    task_hash: str = Field(description="of the result whose items these are")
     metric: str
-    searched: int = Field(description="items long enough to be searched for")
-    found: int = Field(description="of them, items that a document of the corpus holds")
-    all: Estimate
+    searched: int = Field(description="items that could be searched for")
+    not_searched: dict[str, int] = Field(default={}, description="the others, by reason")
+    found: int = Field(description="of those searched for, items that a document of the corpus holds")
+    all: Estimate | None = Field(description="null: no item was scored")
     clean: Estimate | None = Field(description="of the items that were searched for and not found")
     contaminated: Estimate | None = Field(description="of the items found")
     difference: Estimate | None = Field(description="contaminated less clean")

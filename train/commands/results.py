@@ -43,6 +43,8 @@ def contamination(
         rows.append([task.task, f"{task.found:,} of {task.searched:,}", *figures])
     print_table(rows, "Primary metric, 95 % intervals; of the items searched for")
     for task in found.tasks:
+        for why, count in task.not_searched.items():
+            typer.echo(f"{task.task}: {count:,} not searched for: {why}")
         for one in task.documents[:3]:
             typer.echo(f"{task.task} {one.item}: {one.share:.0%} in {one.doc_id} of {one.source}")
 
