@@ -1,5 +1,5 @@
-"""Figures with their uncertainty: means and proportions of items, paired differences of two models, metrics of a whole list by the
-bootstrap, runs that differ in the seed, and several comparisons at once. docs/statistics.md has the formulas.
+"""Figures with their uncertainty: means and proportions of items, paired differences of two models, runs that differ in the seed, and
+several comparisons at once. docs/statistics.md has the formulas; metrics of a whole list are in `resampling`.
 
 Items of one cluster (questions about one passage) are not independent: the clusters are the units of every formula.
 """
@@ -7,7 +7,7 @@ Items of one cluster (questions about one passage) are not independent: the clus
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 FEW = 300  # items (clusters): a proportion of fewer has another interval than a mean
 RARE = 30  # so does one whose rarer outcome occurs less often than this
-CELLS = 1 << 22  # counts of a bootstrap that exist at once
 Z = float(ndtri((1 + LEVEL) / 2))
 
 
@@ -179,36 +178,6 @@ def seeds(
     else:
         variance, degrees = items, float(count - 1)
     return _student(mean, math.sqrt(variance), degrees, n, count, method)
-
-
-def bootstrap(
-    metric: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
-    rows: npt.ArrayLike,
-    clusters: Sequence[Hashable] | None = None,
-    draws: int = 1000,
-    seed: int = 0,
-) -> Estimate:
-    """A metric that is a function of sums over the items, such as corpus BLEU, F1 or a correlation, with a percentile interval.
-
-    `rows` [items, k]: what is summed; `metric`: sums [draws, k] -> values [draws]. Clusters are drawn with replacement, as many as
-    there are. Draws depend on `seed` alone. For a paired difference, `rows` has the columns of both models.
-    """
-    table = np.asarray(rows, dtype=np.float64)
-    groups = _groups(len(table), clusters)
-    count = int(groups.max()) + 1
-    sums = np.zeros((count, table.shape[1]))
-    np.add.at(sums, groups, table)
-    rng, found = np.random.default_rng(seed), []
-    step = max(1, CELLS // count)
-    for first in range(0, draws, step):
-        taken = rng.multinomial(count, np.full(count, 1 / count), min(step, draws - first))
-        found.append(metric(taken @ sums))
-    values = np.concatenate(found)
-    low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Estimate(
-        value=float(metric(table.sum(0)[None])[0]), se=float(values.std(ddof=1)) if draws > 1 else None,
-        low=float(low), high=float(high), n=len(table), clusters=count, method="bootstrap",
-    )  # fmt: skip
 
 
 def linearised(sums: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -15,7 +15,6 @@ from corpusmill.schemas.evaluation import Estimate
 from corpusmill.train.evaluate import statistics
 from corpusmill.train.evaluate.statistics import (
     apart,
-    bootstrap,
     compared,
     detectable,
     difference,
@@ -173,45 +172,6 @@ def test_seeds_are_covered(runs_a: int, runs_b: int, between: float) -> None:
     assert 0.925 <= covered(lambda rng: draw(rng, runs_a, runs_b), 0.1) <= 0.98
     if between == 0.3:
         assert covered(lambda rng: draw(rng, 1, 1), 0.1) < 0.4
-
-
-def f1(sums: Array) -> Array:
-    return 2 * sums[:, 0] / (2 * sums[:, 0] + sums[:, 1] + sums[:, 2])
-
-
-def test_the_bootstrap_covers_a_metric_of_the_list() -> None:
-    """F1, of clustered items."""
-
-    def draw(rng: np.random.Generator, count: int) -> Estimate:
-        clusters, shared = grouped(rng, count)
-        label = rng.random(len(shared)) < 0.4
-        found = np.where(label, 1.0, -1.0) + shared + rng.normal(size=len(shared)) > 0
-        rows = np.stack([label & found, ~label & found, label & ~found], axis=1)
-        return bootstrap(f1, rows, clusters, draws=200)
-
-    right = float(stats.norm.cdf(1 / np.sqrt(2)))
-    truth = 2 * 0.4 * right / (0.4 * right + 0.6 * (1 - right) + 0.4)
-    assert 0.93 <= covered(lambda rng: draw(rng, 80), truth) <= 0.97
-    one, again = (draw(np.random.default_rng(3), 80) for _ in range(2))
-    assert one == again and one.method == "bootstrap" and one.clusters == 80 < one.n
-
-
-def test_the_bootstrap_of_a_mean_is_its_standard_error() -> None:
-    rng = np.random.default_rng(4)
-    clusters, shared = grouped(rng, 400)
-    found = bootstrap(
-        lambda sums: sums[:, 0] / sums[:, 1], np.stack([shared, np.ones(len(shared))], 1), clusters
-    )
-    known = estimate(shared, clusters)
-    assert found.value == pytest.approx(known.value) and found.se == pytest.approx(known.se or 0, rel=0.08)
-    assert found.low == pytest.approx(known.low or 0, abs=0.3 * (known.se or 0))
-
-
-def test_the_bootstrap_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.random.default_rng(5).integers(0, 3, (50, 3))
-    whole = bootstrap(f1, rows, draws=64)
-    monkeypatch.setattr(statistics, "CELLS", 50 * 7)
-    assert bootstrap(f1, rows, draws=64) == whole
 
 
 @given(VALUES)
