@@ -189,6 +189,23 @@ def linearised(sums: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.floa
     return found
 
 
+def mean_of(figures: Sequence[Estimate | None]) -> Estimate | None:
+    """The mean of figures of different items, each counting as much as any other, with Student's t and Satterthwaite's degrees of
+    freedom; None if one is missing."""
+    known = [one for one in figures if one is not None]
+    if not known or len(known) < len(figures):
+        return None
+    mean = sum(one.value for one in known) / len(known)
+    n, count = sum(one.n for one in known), sum(one.clusters for one in known)
+    method = "clustered" if count < n else "clt"
+    if any(one.se is None for one in known):
+        return _student(mean, None, 1, n, count, method).estimate
+    parts = [((one.se or 0.0) / len(known)) ** 2 for one in known]
+    spread = sum(part**2 / (one.clusters - 1) for part, one in zip(parts, known, strict=True))
+    degrees = sum(parts) ** 2 / spread if spread else 1.0
+    return _student(mean, math.sqrt(sum(parts)), degrees, n, count, method).estimate
+
+
 def items_needed(difference: float, deviation: float, power: float = 0.8) -> int:
     """Independent items at which a difference is found (p < 0.05) with probability `power`. `deviation`: standard deviation of what
     is averaged: of the items' differences, if two models are paired."""

@@ -21,6 +21,7 @@ from corpusmill.train.evaluate.statistics import (
     estimate,
     holm,
     items_needed,
+    mean_of,
     seeds,
     wilson,
 )
@@ -154,6 +155,22 @@ def test_two_groups_of_independent_items_are_welchs() -> None:
     assert one.p is None and one.estimate.se is None and one.estimate.clusters == 4
     agree = apart([0.0] * 40, [1.0] * 40, ([n // 8 for n in range(40)], [9 + n // 8 for n in range(40)]))
     assert agree.estimate.se and agree.p and 0 < agree.p < 0.01  # of 5 passages a side, not of 40 items
+
+
+def test_a_mean_of_figures_counts_each_the_same_and_is_covered() -> None:
+    """Such as bits per byte of sources of which one has few documents."""
+
+    def draw(rng: np.random.Generator) -> Estimate:
+        found = mean_of(
+            [estimate(rng.normal(1, 2, 6)), estimate(rng.normal(2, 1, 400)), estimate(rng.normal(6, 3, 40))]
+        )
+        assert found is not None and (found.n, found.clusters) == (446, 446)
+        return found
+
+    assert 0.93 <= covered(draw, 3) <= 0.975
+    assert mean_of([estimate([1.0, 2.0, 3.0]), None]) is None and mean_of([]) is None
+    one = mean_of([estimate([1.0, 2.0, 3.0]), estimate([5.0])])
+    assert one and (one.value, one.se, one.low) == (3.5, None, None)
 
 
 @pytest.mark.parametrize(("runs_a", "runs_b"), [(3, 3), (2, 2), (5, 2), (4, 1)])
