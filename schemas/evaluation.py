@@ -100,7 +100,12 @@ class TaskResult(Strict):
     """Figures of a task."""
 
     task: str
-    task_hash: str = Field(description="of the task's definition, its data and the tokenizer")
+    task_hash: str = Field(description="of all that the figures depend on but the weights")
+    questions_hash: str = Field(
+        default="", description="of the task's definition and data: what two models must share to be compared"
+    )
+    limit: int | None = Field(default=None, description="items that were asked for (--limit); null: all")
+    context: int | None = Field(default=None, description="positions of the model: more is cut")
     items: int
     fewshot: int = Field(description="examples in each prompt")
     chance: float | None = Field(description="expected accuracy of a guess")

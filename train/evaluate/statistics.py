@@ -25,10 +25,12 @@ Z = float(ndtri((1 + LEVEL) / 2))
 
 
 class Difference(NamedTuple):
-    """Of two models on the same items. `p`: two-sided, of no difference; None where there is no standard error."""
+    """Of two models on the same items. `p`: two-sided, of no difference; None where there is no standard error. `runs`: the part of the
+    squared error that runs of other seeds cause and no number of items reduces."""
 
     estimate: Estimate
     p: float | None
+    runs: float = 0.0
 
 
 def estimate(
@@ -177,7 +179,20 @@ def seeds(
         degrees = variance**2 / (rest**2 / (count - 1) + between**2 / free)
     else:
         variance, degrees = items, float(count - 1)
-    return _student(mean, math.sqrt(variance), degrees, n, count, method)
+    found = _student(mean, math.sqrt(variance), degrees, n, count, method)
+    return found._replace(runs=c * max(spread - noise, 0.0))
+
+
+def beside_runs(between: Estimate, a: Sequence[float], b: Sequence[float]) -> Difference:
+    """A difference whose error is of the items alone, such as a bootstrap's, for other seeds too: `a` and `b` are the figures of the runs
+    of each side. As in `seeds`, without N, which is not known for such a figure: the interval is rather too wide."""
+    items, free = (between.se or 0.0) ** 2, len(a) + len(b) - 2
+    spread = sum(float(((np.asarray(side) - np.mean(side)) ** 2).sum()) for side in (a, b)) / free
+    runs = (1 / len(a) + 1 / len(b)) * spread
+    variance, share = items + runs, items**2 / max(between.clusters - 1, 1) + runs**2 / free
+    degrees = variance**2 / share if share else float(free)
+    found = _student(between.value, math.sqrt(variance), degrees, between.n, between.clusters, "seeds")
+    return found._replace(runs=runs)
 
 
 def linearised(sums: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -206,12 +221,13 @@ def mean_of(figures: Sequence[Estimate | None]) -> Estimate | None:
     return _student(mean, math.sqrt(sum(parts)), degrees, n, count, method).estimate
 
 
-def items_needed(difference: float, deviation: float, power: float = 0.8) -> int:
-    """Independent items at which a difference is found (p < 0.05) with probability `power`. `deviation`: standard deviation of what
-    is averaged: of the items' differences, if two models are paired."""
+def items_needed(difference: float, deviation: float, power: float = 0.8, runs: float = 0.0) -> int | None:
+    """Independent items at which a difference is found (p < 0.05) with probability `power`; None if none suffices. `deviation`: standard
+    deviation of what is averaged: of the items' differences, if two models are paired. `runs`: as in `Difference`."""
     if difference == 0:
         raise ValueError("no number of items shows a difference of 0")
-    return math.ceil(((Z + float(ndtri(power))) * deviation / difference) ** 2)
+    left = (difference / (Z + float(ndtri(power)))) ** 2 - runs
+    return math.ceil(deviation**2 / left) if left > 0 else None
 
 
 def detectable(found: Estimate, power: float = 0.8) -> float | None:

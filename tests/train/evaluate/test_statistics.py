@@ -265,7 +265,7 @@ def test_holm_steps_down(ps: list[float]) -> None:
 
 
 def test_items_needed_find_the_difference_with_the_promised_power() -> None:
-    n = items_needed(0.2, 1.5)
+    n = items_needed(0.2, 1.5) or 0
     assert n == pytest.approx((1.96 + 0.8416) ** 2 * 1.5**2 / 0.04, rel=0.01)
     rng = np.random.default_rng(7)
     like = estimate(1.5 * stats.zscore(rng.normal(size=n), ddof=1), proportion=False)
@@ -274,6 +274,10 @@ def test_items_needed_find_the_difference_with_the_promised_power() -> None:
     assert np.mean(np.array(found) < 0.05) == pytest.approx(0.8, abs=0.04)
     with pytest.raises(ValueError, match="a difference of 0"):
         items_needed(0, 1)
+    # Runs leave the less to the items; what they leave nothing of no number of items shows.
+    error = (0.2 / (1.96 + 0.8416)) ** 2
+    assert items_needed(0.2, 1.5, runs=error / 2) == pytest.approx(2 * n, rel=0.01)
+    assert items_needed(0.2, 1.5, runs=error * 1.01) is None
 
 
 def test_lists_that_do_not_fit_are_refused() -> None:

@@ -29,7 +29,7 @@ from corpusmill.schemas.evaluation import (
 )
 from corpusmill.train.evaluate.report.failures import primary
 from corpusmill.train.evaluate.statistics import apart, estimate
-from corpusmill.train.evaluate.stored import read_items, read_results
+from corpusmill.train.evaluate.stored import item_values, read_items, read_results
 
 DOCUMENTS = 5  # named for an item
 REPORT, TOUCHED, ITEMS_TABLE, RECORDS_TABLE, UNITS_TABLE = (
@@ -96,8 +96,8 @@ def compared(
         else:
             reasons[one.why] += 1
 
-    def values(some: Sequence[Item]) -> list[float]:
-        return [item.metrics[metric] for item in some]
+    def values(some: Sequence[Item]) -> Any:
+        return item_values(some, metric)
 
     def clusters(some: Sequence[Item]) -> list[str]:
         return [item.cluster for item in some]

@@ -26,7 +26,7 @@ from corpusmill.train.evaluate.metrics.classification import classification
 from corpusmill.train.evaluate.progress import reported
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
-from corpusmill.train.evaluate.statistics import estimate
+from corpusmill.train.evaluate.statistics import estimate, linearised
 from corpusmill.train.evaluate.tasks.data import files_of, read_rows
 from corpusmill.train.evaluate.tasks.encode import Encoder
 from corpusmill.train.evaluate.tasks.read import Found, find_task
@@ -39,17 +39,18 @@ from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import TOKENIZER
 
-VERSION = 1  # of how items and figures are computed
+VERSION = 2  # of how items and figures are computed
 
 
 class Prepared(NamedTuple):
-    """A task with the questions to ask. `hash`: of its definition, its data and how many are asked."""
+    """A task with the questions to ask. `hash`: of its definition and its data; `limit`: how many are asked."""
 
     task: Task
     questions: list[Question]
     skipped: Counter[str]
     notes: list[str]
     hash: str
+    limit: int | None
 
 
 def prepare(
@@ -82,8 +83,8 @@ def prepare(
     if examples.skipped:
         notes.append(f"{examples.skipped.total()} damaged rows of examples were left out")
     definition = task.model_dump(mode="json", exclude={"data", "hub", "about", "licence", "citation"})
-    key = hash_json([VERSION, definition, rows.hash, examples.hash, limit])
-    return Prepared(task, rendered.questions, rows.skipped + rendered.skipped, notes, key)
+    key = hash_json([VERSION, definition, rows.hash, examples.hash])
+    return Prepared(task, rendered.questions, rows.skipped + rendered.skipped, notes, key, limit)
 
 
 class Model(NamedTuple):
@@ -107,8 +108,8 @@ def score(prepared: Prepared, model: Model, rows: int = 16) -> Scored:
     return score_texts(task, questions, model.encoder, model.opened, rows)
 
 
-def summary(prepared: Prepared, scored: Scored, key: str) -> TaskResult:
-    """The figures of a task, of all its items and by slice."""
+def summary(prepared: Prepared, scored: Scored, key: str, context: int) -> TaskResult:
+    """The figures of a task, of all its items and by slice, of a model with `context` positions."""
     task, items = prepared.task, scored.items
     notes = [*prepared.notes, *scored.notes]
     if task.output_type == "schema":
@@ -120,7 +121,7 @@ def summary(prepared: Prepared, scored: Scored, key: str) -> TaskResult:
             by_value.setdefault(item.slices[name], []).append(item)
         slices[name] = {value: figures(task, by_value[value]) for value in sorted(by_value)}
     return TaskResult(
-        task=task.task, task_hash=key, items=len(items), fewshot=task.num_fewshot, chance=chance(task, items),
+        task=task.task, task_hash=key, questions_hash=prepared.hash, limit=prepared.limit, context=context, items=len(items), fewshot=task.num_fewshot, chance=chance(task, items),
         metrics=figures(task, items), slices=slices, skipped=dict(sorted((prepared.skipped + scored.skipped).items())),
         notes=notes,
     )  # fmt: skip
@@ -157,9 +158,7 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
 def ratio(items: Sequence[Item], sizes: Sequence[int]) -> Estimate:
     """Nats of all items together over their sizes together; its uncertainty by linear approximation."""
     nats = [-item.logprobs[0] for item in items]
-    value, mean = sum(nats) / sum(sizes), sum(sizes) / len(sizes)
-    parts = [value + (x - value * size) / mean for x, size in zip(nats, sizes, strict=True)]
-    return estimate(parts, [item.cluster for item in items])
+    return estimate(linearised(nats, sizes), [item.cluster for item in items], proportion=False)
 
 
 def scaled(of: Estimate, factor: float) -> Estimate:
@@ -213,7 +212,7 @@ def evaluate_tasks(
     )  # fmt: skip
     known = known_results(run, empty)
     keys = {
-        one.task.task: hash_json([one.hash, empty.tokenizer_hash, config.data.sequence_length])
+        one.task.task: hash_json([one.hash, one.limit, empty.tokenizer_hash, config.data.sequence_length])
         for one in prepared
     }
     results = {
@@ -230,7 +229,7 @@ def evaluate_tasks(
         log_line(f"{one.task.task}: {count:,} items")
         with reported(one.task.task, count):
             scored = score(one, model, rows)
-        results[one.task.task] = summary(one, scored, keys[one.task.task])
+        results[one.task.task] = summary(one, scored, keys[one.task.task], config.data.sequence_length)
         if world.first:
             lines = (item.model_dump_json(exclude_defaults=True) + "\n" for item in scored.items)
             (run / ITEMS / f"{one.task.task}.jsonl").write("".join(lines).encode())
