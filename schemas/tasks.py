@@ -39,6 +39,8 @@ METRICS: dict[str, tuple[tuple[OutputType, ...], str]] = {
     "squad_exact": (("generate_until",), "mean"),
     "squad_f1": (("generate_until",), "mean"),
 }
+# Of an item, figures that are no share between 0 and 1.
+NUMBERS = {"brier_score", "likelihood_diff", "gold_logprob_per_byte", "loglikelihood", "bits_per_byte"}
 DEFAULT_METRICS: dict[OutputType, list[str]] = {
     "multiple_choice": ["acc", "acc_norm", "gold_logprob_per_byte"],
     "schema": ["acc", "gold_logprob_per_byte"],

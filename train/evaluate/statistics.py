@@ -40,8 +40,9 @@ def estimate(
 
     Means have the central limit theorem's standard error, of clusters where items share them (Miller 2024), and Student's t with
     one degree of freedom fewer than clusters. Proportions (all values 0 or 1, unless `proportion` is false: of what may be another
-    number) of few items, or with an outcome that is rare, have Wilson's interval. A single item has neither error nor, unless it is a
-    proportion, interval. Raises `ValueError` without values.
+    number) of few items, or with an outcome that is rare, have Wilson's interval; so have equal shares between 0 and 1, whose
+    deviation says nothing, of as many items as there are clusters. Intervals of shares end at 0 and 1. A single item has neither error
+    nor, unless it is a proportion, interval. Raises `ValueError` without values.
     """
     x, groups = _checked(values, clusters)
     n, count = len(x), int(groups.max()) + 1
@@ -53,8 +54,14 @@ def estimate(
         low, high = wilson(mean, _independent(mean, se, n, count))
         method = "wilson"
     elif se is not None:
-        half = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * se
-        low, high = mean - half, mean + half
+        share = proportion and bool(((x >= 0) & (x <= 1)).all())
+        if share and (x == x[0]).all():
+            (low, high), method = wilson(mean, count), "wilson"
+        else:
+            half = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * se
+            low, high = mean - half, mean + half
+            if share:
+                low, high = max(0.0, low), min(1.0, high)
     return Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method=method)
 
 
@@ -89,7 +96,8 @@ def compared(a: npt.ArrayLike, b: npt.ArrayLike, clusters: Sequence[Hashable] | 
             value=mean, se=se, low=ends[0], high=ends[1], n=n, clusters=count, method="agresti-min"
         )
         return Difference(found, p)
-    return _student(mean, se, count - 1, n, count, method)
+    most = 1.0 if _binary(x) and _binary(y) else math.inf
+    return _student(mean, se, count - 1, n, count, method, most)
 
 
 def apart(
@@ -137,7 +145,7 @@ def apart(
         spread += alone**2 / (len(side) ** 2 / float(sizes @ sizes) - 1)
     variance += float(parts @ parts)
     degrees = min(together**2 / spread, count - 1) if spread else count - 1
-    return _student(mean, math.sqrt(variance), degrees, n, count, method)
+    return _student(mean, math.sqrt(variance), degrees, n, count, method, 1.0 if binary else math.inf)
 
 
 def seeds(
@@ -282,14 +290,17 @@ def _independent(share: float, se: float | None, n: int, count: int) -> float:
     return min(float(n), share * (1 - share) / se**2 * (Z / student) ** 2)
 
 
-def _student(mean: float, se: float | None, degrees: float, n: int, count: int, method: str) -> Difference:
-    """A mean with Student's interval and p."""
+def _student(
+    mean: float, se: float | None, degrees: float, n: int, count: int, method: str, most: float = math.inf
+) -> Difference:
+    """A mean with Student's interval, which ends at `most` on either side of 0, and p."""
     if se is None:
         found = Estimate(value=mean, se=None, low=None, high=None, n=n, clusters=count, method=method)
         return Difference(found, None)
     half = float(stdtrit(degrees, (1 + LEVEL) / 2)) * se
     p = 2 * float(stdtr(degrees, -abs(mean) / se)) if se else float(mean == 0)
-    found = Estimate(value=mean, se=se, low=mean - half, high=mean + half, n=n, clusters=count, method=method)
+    low, high = max(-most, mean - half), min(most, mean + half)
+    found = Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method=method)
     return Difference(found, p)
 
 

@@ -197,9 +197,8 @@ def test_plain_and_paired_are_scipys(values: list[float]) -> None:
     if np.ptp(x) < 1e-6 * np.abs(x).max():
         return  # scipy warns of what rounding leaves
     known = stats.ttest_1samp(x, 0).confidence_interval()
-    found = estimate(values)
-    if not ((x == 0) | (x == 1)).all():
-        assert (found.low, found.high) == pytest.approx(tuple(known), rel=1e-6, abs=1e-9)
+    found = estimate(values, proportion=False)
+    assert (found.low, found.high) == pytest.approx(tuple(known), rel=1e-6, abs=1e-9)
     if np.ptp(x - other) > 1e-4:
         paired = stats.ttest_rel(x, other)
         d = compared(x, other)
@@ -216,6 +215,21 @@ def test_wilson_is_scipys(n: int, data: st.DataObject) -> None:
     found = estimate([1.0] * right + [0.0] * (n - right))
     assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=1e-12)
     assert found.method == "wilson" and (found.se is None) == (n == 1)
+
+
+def test_shares_end_at_0_and_1_and_equal_ones_are_not_certain() -> None:
+    """F1 of three answers, each 0.5, is not known to be 0.5; that of one 0 and four 1 is at most 1."""
+    same = estimate([0.5] * 3)
+    assert (same.low, same.high) == pytest.approx(wilson(0.5, 3)) and same.method == "wilson"
+    grouped_too = estimate([0.5] * 30, [str(n // 10) for n in range(30)])
+    assert (grouped_too.low, grouped_too.high) == pytest.approx(wilson(0.5, 3))
+    found = estimate([0.1, 1.0, 1.0, 0.9])
+    assert found.high == 1.0 and found.low is not None and 0 <= found.low < found.value
+    number = estimate([0.1, 1.0, 1.0, 0.9], proportion=False)
+    assert (number.high or 0) > 1 and estimate([0.5] * 3, proportion=False).low == 0.5
+    clusters = [n // 5 for n in range(10)]
+    assert compared([1.0] * 5 + [0.0] * 5, [0.0] * 10, clusters).estimate.high == 1.0
+    assert apart([1.0, 0.0] * 5, [0.0] * 10, (clusters, [9, 10] * 5)).estimate.high == 1.0
 
 
 def test_numbers_that_happen_to_be_0_are_no_proportion() -> None:

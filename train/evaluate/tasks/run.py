@@ -18,7 +18,7 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item, TaskResult
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
+from corpusmill.schemas.tasks import CHOICE, CLASSES, NUMBERS, Task
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import Checkpoint
 from corpusmill.train.data.shards import run_vocabulary
@@ -143,7 +143,10 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
             "byte_perplexity": exponential(nats["byte"]), "word_perplexity": exponential(nats["word"]),
         }  # fmt: skip
         return {one.metric: made[one.metric] for one in task.metrics}
-    found = {name: estimate([item.metrics[name] for item in items], clusters) for name in items[0].metrics}
+    found = {
+        name: estimate([item.metrics[name] for item in items], clusters, proportion=name not in NUMBERS)
+        for name in items[0].metrics
+    }
     if classes := [name for name in CLASSES if task.wants(name)]:
         chosen = [int(np.argmax(item.logprobs)) for item in items]
         named = classification(
