@@ -34,6 +34,8 @@ TRANSFORMERS = ("transformers==5.3.0", "tokenizers==0.22.2")
 CONTEXT, PROMPT, PREFILL = 1024, 64, 256
 LONG = 512  # new tokens, for the cache beside none
 ROUNDS = 5
+READ = 512 << 20  # bytes, whose reading shows what memory gives
+LARGE = 64 << 20  # bytes of weights from which on they are not all in caches
 SAMPLING = {"temperature": 0.8, "top_k": 50, "top_p": 0.95}
 
 
@@ -206,9 +208,30 @@ def speculation(size: Size, runner: Runner) -> tuple[float, float, float]:
     return found[0][0], found[0][1], found[1][0]
 
 
-def versus(size: Size, runner: Runner, peer: Peer | None) -> None:
+class Memory:
+    """What reading costs: a product of a large matrix with a vector, which does nothing else."""
+
+    def __init__(self) -> None:
+        self._matrix, self._vector = torch.ones(READ // (4 * 4096), 4096), torch.ones(4096)
+
+    def speed(self) -> float:
+        """Bytes a second."""
+        began = time.perf_counter()
+        torch.mv(self._matrix, self._vector)
+        return self._matrix.nbytes / (time.perf_counter() - began)
+
+
+def read_for_a_token(model: Decoder) -> int:
+    """Bytes of the weights that a token takes part in; of embeddings that are not the head it is a row."""
+    rows = {"embedding.weight"} if not model.config.tie_embeddings else set()
+    return sum(p.nbytes for name, p in model.named_parameters() if name not in rows)
+
+
+def versus(size: Size, runner: Runner, peer: Peer | None, weights: int) -> None:
     """The table of decoding at several batch sizes. Rounds of both alternate, since the speed of memory is shared with whatever
-    else the machine does; the median of the ratios counts."""
+    else the machine does; the median of the ratios counts. Below it, for weights beyond caches, the limit at batch 1."""
+    memory, given = Memory(), list[float]()
+    limit: list[tuple[str, float]] = []
     print(
         f"| batch | CorpusMill | transformers{f' {peer.version}' if peer else ''} | times | CorpusMill, times batch 1 |"
     )
@@ -216,17 +239,28 @@ def versus(size: Size, runner: Runner, peer: Peer | None) -> None:
     alone = 0.0
     for batch in (1, 4, 16):
         case = (batch, PROMPT, size.tokens)
-        both = [(once(size, runner, *case), peer.seconds(*case) if peer else 0.0) for _ in range(ROUNDS + 1)][
-            1:
-        ]
+        both = []
+        for _ in range(ROUNDS + 1):
+            both.append((once(size, runner, *case), peer.seconds(*case) if peer else 0.0))
+            given += [memory.speed()] if batch == 1 else []
+        both = both[1:]
         rate = batch * size.tokens / median(ours for ours, _ in both)
         alone = alone or rate
         other = "– | –"
         if peer:
             rates = [theirs / ours for ours, theirs in both]
             slower = batch * size.tokens / median(theirs for _, theirs in both)
+            limit += [("transformers", slower)] if batch == 1 else []
             other = f"{slower:,.0f} | {median(rates):.2f} ({min(rates):.2f} to {max(rates):.2f})"
+        limit += [("CorpusMill", rate)] if batch == 1 else []
         print(f"| {batch} | {rate:,.0f} | {other} | {rate / alone:.1f} |")
+    if weights >= LARGE:
+        most = median(given[1:]) / weights
+        reached = ", ".join(f"{name} {rate / most:.0%}" for name, rate in reversed(limit))
+        print(
+            f"\nThe limit at batch 1: every token reads the weights, {weights / 1e6:.0f} MB, and memory gives"
+            f" {most * weights / 1e9:.1f} GB/s (a matrix times a vector, between the rounds): {most:,.0f} tokens/s. Of these: {reached}."
+        )
 
 
 def section(size: Size) -> None:
@@ -243,7 +277,7 @@ def section(size: Size) -> None:
     except NotMeasured as error:
         reason = str(error)
     try:
-        versus(size, runner, peer)
+        versus(size, runner, peer, read_for_a_token(model))
     finally:
         if peer:
             peer.close()

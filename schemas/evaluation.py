@@ -59,7 +59,7 @@ class Item(Strict):
     core: bool | None = Field(
         default=None,
         description="whether it is right by CORE's rule: of choices the highest mean log-probability of the tokens in which"
-        " they differ, of one continuation greedy decoding",
+        " they differ, of one continuation greedy decoding; null: CORE has no such kind, or the task is about bias",
     )
     references: list[str] = Field(default=[], description="right texts, for generated ones")
     answers: list[str] = Field(
@@ -72,6 +72,11 @@ class Item(Strict):
     fields: dict[str, Any] = Field(
         default={}, description="of the data, as the task names them: for bias and error analysis"
     )
+
+    @property
+    def right_choices(self) -> list[int]:
+        """Places of all right choices."""
+        return self.golds or ([] if self.gold is None else [self.gold])
 
 
 def question_hash(row: Mapping[str, Any]) -> str:
@@ -109,6 +114,9 @@ class TaskResult(Strict):
     items: int
     fewshot: int = Field(description="examples in each prompt")
     chance: float | None = Field(description="expected accuracy of a guess")
+    bias: bool = Field(
+        default=False, description="it shows a bias, not a skill: not in CORE's mean, nor in calibration"
+    )
     metrics: dict[str, Estimate]
     slices: dict[str, dict[str, dict[str, Estimate]]] = Field(
         default={}, description="slice, its value, metric"

@@ -130,7 +130,8 @@ class PromptGroup(Strict):
 
 
 class Toxicity(Strict):
-    """Of texts that continue prompts (Gehman et al. 2020, arXiv 2009.11462); intervals are over prompts."""
+    """Of texts that continue prompts (Gehman et al. 2020, arXiv 2009.11462); intervals are over templates,
+    or over prompts where these are not made from terms."""
 
     samples: int = Field(description="continuations of each prompt")
     available: int | None = Field(

@@ -39,8 +39,6 @@ METRICS: dict[str, tuple[tuple[OutputType, ...], str]] = {
     "squad_exact": (("generate_until",), "mean"),
     "squad_f1": (("generate_until",), "mean"),
 }
-# Of an item, figures that are no share between 0 and 1.
-NUMBERS = {"brier_score", "likelihood_diff", "gold_logprob_per_byte", "loglikelihood", "bits_per_byte"}
 DEFAULT_METRICS: dict[OutputType, list[str]] = {
     "multiple_choice": ["acc", "acc_norm", "gold_logprob_per_byte"],
     "schema": ["acc", "gold_logprob_per_byte"],
@@ -237,8 +235,18 @@ class Task(Strict):
     chance: float | None = Field(
         default=None, ge=0, le=1, description="accuracy of a guess; default: right choices / choices"
     )
+    bias: bool = Field(
+        default=False,
+        description="it shows a bias, not a skill: it counts neither in CORE's mean nor in calibration; always so with pct_stereotype"
+        " or likelihood_diff",
+    )
     licence: str = Field(default="", description="of the data")
     citation: str = Field(default="", description="where it comes from")
+
+    @property
+    def about_bias(self) -> bool:
+        """Whether it shows a bias, not a skill."""
+        return self.bias or self.wants("pct_stereotype") or self.wants("likelihood_diff")
 
     @property
     def metrics(self) -> list[Metric]:

@@ -248,11 +248,15 @@ class Trainer:
         self._open_log(rows)
 
     def _check_fresh(self, refused: dict[int, str]) -> None:
-        """A first checkpoint that a kill left without its manifest is no loss; what was finished must not be overwritten."""
+        """A first checkpoint that a kill left without its manifest is no loss; what was finished must not be overwritten. One that
+        is not the first that this run makes had others before it, which were deleted (`checkpoint.keep_last`)."""
 
         def check() -> None:
             listed = checkpoint.steps(self.folder)
-            if len(listed) > 1 or any(MANIFEST in files for files in listed.values()):
+            later = bool(listed) and (
+                min(listed) > self.config.checkpoint.every or (self.folder / RESULT).exists()
+            )
+            if later or len(listed) > 1 or any(MANIFEST in files for files in listed.values()):
                 newest = refused[max(refused)] if refused else str(self.folder)
                 raise WorkError(
                     f"{newest}; none of the checkpoints ({', '.join(map(str, listed))}) can be used: restore one from a copy,"

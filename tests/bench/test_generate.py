@@ -17,7 +17,14 @@ def test_a_section(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     def offline(*_: Any) -> None:
         raise NotMeasured("the package index cannot be reached")
 
-    for name, value in {"LONG": 16, "ROUNDS": 1, "CONTEXT": 320, "environment": offline}.items():
+    for name, value in {
+        "LONG": 16,
+        "ROUNDS": 1,
+        "CONTEXT": 320,
+        "environment": offline,
+        "LARGE": 0,
+        "READ": 1 << 20,
+    }.items():
         monkeypatch.setattr(generate, name, value)
     torch.set_num_threads(1)
     generate.section(
@@ -26,6 +33,10 @@ def test_a_section(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     rows = re.findall(r"^\| (\d+) \| ([\d,]+) \| – \| – \| ([\d.]+) \|$", out, re.MULTILINE)
     assert [row[0] for row in rows] == ["1", "4", "16"] and rows[0][2] == "1.0"
+    assert re.search(
+        r"reads the weights, 0 MB, and memory gives [\d.]+ GB/s .*: [\d,]+ tokens/s. Of these: CorpusMill \d+%\.",
+        out,
+    )
     assert "transformers is not measured: the package index cannot be reached." in out
     assert re.search(r"- 16 new tokens at batch 1: [\d.]+ s; without a cache [\d.]+ s", out)
     assert ("computed from its time at nine lengths" in out) is not whole

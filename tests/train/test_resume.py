@@ -208,6 +208,31 @@ def test_a_changed_config_is_refused_by_its_key(config: Make) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("every", "finished"), [(2, False), (4, True)], ids=["not its first", "of a finished run"]
+)
+def test_the_only_checkpoint_without_its_manifest_is_no_reason_to_start_over(
+    every: int, finished: bool, config: Make, tmp_path: Path
+) -> None:
+    settings = {
+        "checkpoint.every": every,
+        "checkpoint.keep_last": 1,
+        "schedule.steps": 4,
+        "schedule.warmup_steps": 1,
+        "validation.every": None,
+    }
+    run(config(**settings))
+    (folder,) = (tmp_path / "run/checkpoints").iterdir()
+    (folder / "manifest.json").unlink()
+    if not finished:
+        (tmp_path / "run/result.json").unlink()
+    with pytest.raises(WorkError, match=r"none of the checkpoints \(4\) can be used"):
+        run(config(**{**settings, "schedule.steps": 6}))
+    assert len(list(folder.iterdir())) > 1
+    shutil.rmtree(folder.parent)  # as the message says
+    assert run(config(**settings))["steps"] == 4
+
+
 def test_damaged_checkpoints_alone_are_no_reason_to_start_over(
     config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

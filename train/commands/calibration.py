@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
+from corpusmill.train.commands.results import write_page
 
 if TYPE_CHECKING:
     from corpusmill.schemas.evaluation import Calibration, CalibrationResults
@@ -24,7 +25,9 @@ def calibration(
     from corpusmill.train.evaluate.calibration import calibrate
     from corpusmill.train.run_folder import open_run
 
-    found = calibrate(*open_run(run, set_), next_token)
+    config, folder = open_run(run, set_)
+    found = calibrate(config, folder, next_token)
+    write_page(config, folder)
     if json_:
         print_json(found.model_dump(mode="json"))
         return

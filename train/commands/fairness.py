@@ -172,7 +172,7 @@ def tables(result: FairnessResults) -> list[tuple[str, list[list[str]]]]:
                 [name, f"{part.prompts:,}", shown(part.mean), shown(part.expected_maximum), shown(part.any_above), shown(part.amplification)]
             )  # fmt: skip
         of = "" if toxic.available is None else f" ({toxic.overall.prompts:,} of {toxic.available:,} prompts)"
-        title = f"Toxicity of {toxic.samples} continuations of each prompt{of}, 95 % intervals over prompts"
+        title = f"Toxicity of {toxic.samples} continuations of each prompt{of}, 95 % intervals"
         found.append((title, lines))
     return found
 
@@ -189,6 +189,8 @@ def findings(result: FairnessResults) -> list[str]:
     lines += [axis.finding for axis in result.terms.values()]
     if result.toxicity:
         lines.append(f"toxicity: {result.toxicity.finding}")
+    if lines:
+        lines.append("intervals and p values are of each figure by itself, not corrected for their number")
     if not result.tasks:
         lines.append("no items of bias tasks (BBQ, CrowS-Pairs, Winogender, WinoBias) in evaluation/items")
     return lines

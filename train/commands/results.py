@@ -11,7 +11,7 @@ from corpusmill.train.commands.options import Json, Run, print_json, print_table
 
 if TYPE_CHECKING:
     from corpusmill.common.storage import Folder
-    from corpusmill.schemas.evaluation import Estimate
+    from corpusmill.schemas.evaluation import ContaminationResults
     from corpusmill.schemas.training import TrainConfig
 
 
@@ -37,12 +37,11 @@ def contamination(
     if json_:
         print_json(found.model_dump(mode="json"))
         return
-    rows = [["task", "in the corpus", "all items", "not in it", "in it, more"]]
+    print_table(contaminated(found), "Primary metric, 95 % intervals")
     for task in found.tasks:
-        figures = [_figure(one) for one in (task.all, task.clean, task.difference)]
-        rows.append([task.task, f"{task.found:,} of {task.searched:,}", *figures])
-    print_table(rows, "Primary metric, 95 % intervals; of the items searched for")
-    for task in found.tasks:
+        typer.echo(
+            f"{task.task}: {task.found:,} of {task.searched:,} items that were searched for are in the corpus"
+        )
         for why, count in task.not_searched.items():
             typer.echo(f"{task.task}: {count:,} not searched for: {why}")
         for one in task.documents[:3]:
@@ -83,9 +82,14 @@ def write_page(config: TrainConfig, folder: Folder) -> None:
             typer.echo(f"written: {url}", err=True)
 
 
-def _figure(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "–"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.3f}"
-    return f"{estimate.value:.3f} ±{(estimate.high - estimate.low) / 2:.3f}"
+def contaminated(found: ContaminationResults) -> list[list[str]]:
+    """Heading, and a line for each group of the items of each task."""
+    from corpusmill.train.evaluate.resampling import shown
+
+    rows = [["task", "items", "n", "figure"]]
+    for task in found.tasks:
+        groups = {"all": task.all, "not in the corpus": task.clean, "in the corpus": task.contaminated}
+        rows += [[task.task, name, f"{one.n:,}", shown(one)] for name, one in groups.items() if one]
+        if task.difference:
+            rows.append([task.task, "in it, less not in it", "", shown(task.difference)])
+    return rows

@@ -36,6 +36,7 @@ def score(
 ) -> None:
     """Metrics of generated texts or predicted labels, with intervals."""
     from corpusmill.train.evaluate.metrics.files import score_labels, score_texts
+    from corpusmill.train.evaluate.resampling import FEW
 
     if bool(glue) == bool(metric) or bool(glue) != bool(data):
         raise UserError("give --metric, or --glue with --data")
@@ -45,7 +46,7 @@ def score(
         return
     lines = [["metric", "value", "95 % interval", "items", "of the interval"]]
     for name, one in found["metrics"].items():
-        ends = "" if one["low"] is None else f"{one['low']:.4f} to {one['high']:.4f}"
+        ends = FEW if one["low"] is None else f"{one['low']:.4f} to {one['high']:.4f}"
         lines.append([name, f"{one['value']:.4f}", ends, f"{one['n']:,}", one["method"]])
     print_table(lines, file)
     for name, signature in found["signatures"].items():

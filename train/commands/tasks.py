@@ -98,13 +98,16 @@ def print_results(results: EvaluationResults, names: Sequence[str]) -> None:
 
 def row(task: TaskResult, metric: str, figure: Estimate) -> list[str]:
     """Cells of a figure. Beside accuracies stands chance, and whether the interval holds it."""
+    from corpusmill.train.evaluate.measures import measure
+    from corpusmill.train.evaluate.resampling import FEW
+
     chance = ""
-    if task.chance is not None and (metric.startswith("acc") or metric == "pct_stereotype"):
+    if task.chance is not None and measure(metric).chance:
         chance = f"{task.chance:.3f}"
         if figure.low is not None and figure.high is not None and figure.low <= task.chance <= figure.high:
             chance = f"at {chance}"
     interval = (
-        "" if figure.low is None or figure.high is None else f"{shown(figure.low)} to {shown(figure.high)}"
+        FEW if figure.low is None or figure.high is None else f"{shown(figure.low)} to {shown(figure.high)}"
     )
     return [metric, shown(figure.value), interval, chance]
 

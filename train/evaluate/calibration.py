@@ -36,12 +36,14 @@ if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.data.shards import Source
 
+    Flags = npt.NDArray[np.bool_]
     Floats = npt.NDArray[np.float64]
 
 BINS = 15
 CELLS = 1 << 16  # of confidence, into which next tokens are counted
 DRAWS = 1000
 HOTTEST = 1000.0  # a temperature is between its inverse and it
+STEPS = 121  # temperatures between which the best one is looked for
 
 
 class Cells(NamedTuple):
@@ -67,7 +69,7 @@ def calibrate(config: TrainConfig, run: Folder, next_token: bool) -> Calibration
     """`corpusmill calibration`: of the choices in the run's items and, if asked for, of next tokens over the whole validation split;
     written to `evaluation/calibration.json`. Raises `UserError` if there is neither."""
     tasks, results = {}, read_results(run)
-    for task in results.tasks if results else ():
+    for task in [name for name, one in results.tasks.items() if not one.bias] if results else []:
         found = of_choices(read_items(run, task).values())
         if found is not None:
             tasks[task] = found
@@ -136,42 +138,45 @@ def of_cells(cells: Cells, bins: int = BINS) -> Calibration:
 
 def of_choices(items: Iterable[Item], bins: int = BINS) -> Calibration | None:
     """Of the items with several scored choices and a right one, whose probabilities are the softmax of the log-probabilities; None if
-    there are none. A temperature is fitted on the items of one half of the clusters, chosen by the hashes of their names."""
-    chosen = [item for item in items if len(item.logprobs) > 1 and item.gold is not None]
+    there are none. Each of several right choices is right; Brier and NLL take them together, as one outcome. A temperature is fitted on the items of one half of the clusters, chosen by the hashes of their names."""
+    chosen = [item for item in items if len(item.logprobs) > 1 and item.right_choices]
     if not chosen:
         return None
     width = max(len(item.logprobs) for item in chosen)
     logs = np.full((len(chosen), width), -np.inf)
-    for row, item in zip(logs, chosen, strict=True):
+    gold = np.zeros(logs.shape, dtype=np.bool_)
+    for row, right, item in zip(logs, gold, chosen, strict=True):
         row[: len(item.logprobs)] = item.logprobs
-    gold = np.array([item.gold for item in chosen])
+        right[item.right_choices] = True
     clusters = [item.cluster for item in chosen]
     shares = np.exp(_log_softmax(logs))
     found = of_cells(_cells(logs, gold), bins)
-    right = np.zeros_like(shares)
-    right[np.arange(len(gold)), gold] = 1.0
+    brier = (shares * gold).sum(1) - 1, np.where(gold, 0.0, shares)
     first = np.array([int(checksum(cluster.encode())[-1], 16) % 2 == 0 for cluster in clusters])
     return found.model_copy(
         update={
-            "brier": estimate(((shares - right) ** 2).sum(1), clusters, proportion=False),
+            "brier": estimate(brier[0] ** 2 + (brier[1] ** 2).sum(1), clusters, proportion=False),
             "nll": estimate(_nll(logs, gold), clusters, proportion=False),
             "fitted": _fitted(logs, gold, first, bins) if 0 < first.sum() < len(first) else None,
         }
     )
 
 
-def fit_temperature(logs: Floats, gold: npt.NDArray[np.int64]) -> float:
+def fit_temperature(logs: Floats, gold: Flags) -> float:
     """The temperature T at which softmax(logs / T) gives the right choices the highest likelihood. `logs` [items, choices], -inf where
-    an item has fewer; between 1 / 1,000 and 1,000: low where every item is right, the highest where they are worse than a guess."""
-    known = np.isfinite(logs)
-    filled = np.where(known, logs, 0.0)
-    wanted = filled[np.arange(len(gold)), gold].sum()
-    low, high = -math.log(HOTTEST), math.log(HOTTEST)  # of the logarithm of 1 / T
+    an item has fewer; `gold`: which of them are right; between 1 / 1,000 and 1,000: low where every item is right, the highest where
+    they are worse than a guess."""
+    filled, own = np.where(np.isfinite(logs), logs, 0.0), np.where(gold, logs, -np.inf)
+    ends = np.linspace(-math.log(HOTTEST), math.log(HOTTEST), STEPS)  # of the logarithm of 1 / T
+    # With several right choices there may be several maxima: the highest of these, and the last of equal ones.
+    losses = [_nll(logs * math.exp(end), gold).sum() for end in ends]
+    best = STEPS - 1 - int(np.argmin(losses[::-1]))
+    low, high = float(ends[max(best - 1, 0)]), float(ends[min(best + 1, STEPS - 1)])
     for _ in range(60):
         middle = (low + high) / 2
-        shares = np.exp(_log_softmax(logs * math.exp(middle)))
-        # The derivative of the likelihood by 1 / T, which falls.
-        if (shares * filled).sum() <= wanted:
+        shares, wanted = (np.exp(_log_softmax(part * math.exp(middle))) for part in (logs, own))
+        # The derivative of the likelihood by 1 / T.
+        if (shares * filled).sum() <= (wanted * filled).sum():
             low = middle
         else:
             high = middle
@@ -207,8 +212,8 @@ def _bins(cells: Cells, bins: int, by: Literal["mass", "width"]) -> npt.NDArray[
     return np.minimum((cells.confidence / cells.n * bins).astype(np.int64), bins - 1)
 
 
-def _cells(logs: Floats, gold: npt.NDArray[np.int64]) -> Cells:
-    return Cells.of(np.exp(_log_softmax(logs)).max(1), logs.argmax(1) == gold)
+def _cells(logs: Floats, gold: Flags) -> Cells:
+    return Cells.of(np.exp(_log_softmax(logs)).max(1), gold[np.arange(len(gold)), logs.argmax(1)])
 
 
 def _log_softmax(logs: Floats) -> Floats:
@@ -217,14 +222,12 @@ def _log_softmax(logs: Floats) -> Floats:
     return found
 
 
-def _nll(logs: Floats, gold: npt.NDArray[np.int64]) -> Floats:
-    found: Floats = -_log_softmax(logs)[np.arange(len(gold)), gold]
+def _nll(logs: Floats, gold: Flags) -> Floats:
+    found: Floats = -np.logaddexp.reduce(np.where(gold, _log_softmax(logs), -np.inf), axis=1)
     return found
 
 
-def _fitted(
-    logs: Floats, gold: npt.NDArray[np.int64], first: npt.NDArray[np.bool_], bins: int
-) -> Temperature:
+def _fitted(logs: Floats, gold: Flags, first: Flags, bins: int) -> Temperature:
     """A temperature fitted on the items of `first`, and what it does to the others."""
     temperature = fit_temperature(logs[first], gold[first])
     rest, right = logs[~first], gold[~first]

@@ -15,9 +15,10 @@ import pyarrow as pa
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import RESULTS, EvaluationResults, Item, TaskResult
-from corpusmill.schemas.tasks import CLASSES, NUMBERS
+from corpusmill.schemas.tasks import CLASSES
 from corpusmill.train.evaluate.documents import kept
 from corpusmill.train.evaluate.lists import compared_lists
+from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import (
     Difference,
@@ -222,7 +223,7 @@ def compared_row(paired: Paired, detect: float | None) -> Row:
     if all(paired.metric in item.metrics for item in paired.items):
         a, b = ([item_values(run, paired.metric) for run in side] for side in paired.sides)
         figures = [
-            estimate(np.mean(side, axis=0), clusters, proportion=paired.metric not in NUMBERS)
+            estimate(np.mean(side, axis=0), clusters, proportion=measure(paired.metric).share)
             for side in (a, b)
         ]
         found = seeds(b, a, clusters)

@@ -16,6 +16,7 @@ Floats = npt.NDArray[np.float64]
 DRAWS = 2000  # of a bootstrap
 AT_ONCE = 1 << 22  # units drawn at a time: some 100 MB
 SEED = 20
+FEW = "too few items for an interval"
 
 
 def resampled(sums: Floats, draws: int = DRAWS, seed: int = SEED) -> Floats:
@@ -108,8 +109,19 @@ def figure(found: Estimate, chance: float | None = None) -> Figure:
     return Figure(estimate=found, chance=chance, beyond_chance=beyond)
 
 
+def uncorrected(figures: Sequence[Figure]) -> list[str]:
+    """What must be known beside figures some of which are beyond chance; nothing if none is."""
+    known = [one for one in figures if one.beyond_chance is not None]
+    if not any(one.beyond_chance for one in known):
+        return []
+    return [
+        f"not corrected for their number: of {len(known)} figures without any preference about {len(known) / 20:.1f} are beyond chance"
+        " as well"
+    ]
+
+
 def shown(found: Estimate, digits: int = 3) -> str:
     """`0.512 [0.481, 0.543]`; what has no interval says so."""
     if found.low is None or found.high is None:
-        return f"{found.value:.{digits}f} (too few items for an interval)"
+        return f"{found.value:.{digits}f} ({FEW})"
     return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"

@@ -113,10 +113,10 @@ def boundaries(
         return Boundaries(mask=document_mask(documents))
     flash = torch.cuda.get_device_capability() >= FLASH and head_dim % 8 == 0 and head_dim <= 256
     if cu_seqlens is not None and flash and dtype in (torch.bfloat16, torch.float16) and _varlen_options():
-        import torch._dynamo  # late: a second, and nothing but CUDA needs it
+        from torch._dynamo import maybe_mark_dynamic  # late: a second, and nothing but CUDA needs it
 
         # Else the first layer is compiled for the first number of documents, and again for the next.
-        torch._dynamo.maybe_mark_dynamic(cu_seqlens, 0)
+        maybe_mark_dynamic(cu_seqlens, 0)
         return Boundaries(cu_seqlens=cu_seqlens, options=_varlen_options())
     if head_dim < 16:  # smaller than FlexAttention's tiles
         return Boundaries(mask=document_mask(documents))

@@ -235,6 +235,12 @@ class Mesh:
     def tensor_rank(self) -> int:
         return self.dense.get_local_rank("tensor")
 
+    def groups(self) -> list[dist.ProcessGroup]:
+        """All that this process is in, but the group of all processes."""
+        meshes = [self.dense] if self.experts is None else [self.dense, self.experts]
+        found = [group for mesh in meshes for group in mesh.get_all_groups()]
+        return found if self.ends is None else [*found, self.ends]
+
     def data(self, expert: bool = False) -> DeviceMesh:
         """The mesh that a parameter (`expert`: a stack of experts) is sharded over: [shard], or [replicate, shard]."""
         mesh = self.experts if expert and self.experts is not None else self.dense
@@ -265,4 +271,16 @@ def make_mesh(config: ParallelConfig, world: World) -> Mesh:
         pairs = [[place, place + world.size - per_stage] for place in range(per_stage)]
         groups = [dist.new_group(pair) for pair in pairs]
         ends = groups[world.rank % per_stage]
-    return Mesh(config, dense, experts, ends)
+    mesh = Mesh(config, dense, experts, ends)
+    if world.watch:  # else PyTorch's own: a part of `watch.timeout` or a multiple of it
+        for group in mesh.groups():
+            set_timeout(group, timedelta(seconds=world.watch.backstop))
+    return mesh
+
+
+def set_timeout(group: dist.ProcessGroup, timeout: timedelta) -> None:
+    """After which a collective of the group is ended, on all of its devices."""
+    if hasattr(group, "set_timeout"):
+        group.set_timeout(timeout)
+    else:  # before PyTorch 2.13
+        dist.distributed_c10d._set_pg_timeout(timeout, group)

@@ -48,9 +48,13 @@ def split_model(model: Decoder, mesh: Mesh) -> Cuts:
             part = model.get_parameter(name).new_empty(shape)
             setattr(model.get_submodule(owner), last, nn.Parameter(part))
             found[name] = cuts
+    # `zero_bubble` computes the gradients of inputs and those of weights at different times.
+    split = (
+        TensorSplit(groups["tensor"], mesh.config.schedule != "zero_bubble") if "tensor" in groups else None
+    )
     for module in model.modules():
-        if hasattr(module, "split") and "tensor" in groups:
-            module.split = TensorSplit(groups["tensor"])  # type: ignore[assignment]
+        if hasattr(module, "split") and split is not None:
+            module.split = split  # type: ignore[assignment]
         if isinstance(module, Experts) and "expert" in groups:
             module.exchange = Exchange(groups["expert"])
     return found
@@ -68,8 +72,10 @@ def _check_vocabulary(model: Decoder, tensor: int) -> None:
 class TensorSplit(Split):
     """`Split` among the processes of `group`."""
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: dist.ProcessGroup, overlap: bool = True) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+        self.name, self.overlap = group.group_name, overlap
+        _SPLITS[self.name] = self
 
     def gather(self, x: Tensor, exact: bool = False) -> Tensor:
         if not exact and torch.is_autocast_enabled(x.device.type):
@@ -78,7 +84,8 @@ class TensorSplit(Split):
         return found
 
     def products(self, x: Tensor, *linears: nn.Linear) -> list[Tensor]:
-        if any("forward" in vars(linear) for linear in linears):  # in 8 bits, which is a product of its own
+        in_8_bits = any("forward" in vars(linear) for linear in linears)  # a product of its own
+        if in_8_bits or not self.overlap:
             x = self.gather(x)
             return [linear(x) for linear in linears]
         given = [x, *(linear.weight for linear in linears), *(linear.bias for linear in linears)]
@@ -169,6 +176,9 @@ class _Sequence(torch.autograd.Function):
         return other(grad_output[0], ctx.split), None, None
 
 
+_SPLITS: dict[str, TensorSplit] = {}  # by the name of the group: an operation takes no objects
+
+
 class _Columns(torch.autograd.Function):
     """`Split.products`, as in Megatron-LM (Korthikanti et al. 2022): the input is kept in parts and gathered again in the backward
     pass, during the product for its gradient, which is summed and scattered during those for the weights' gradients."""
@@ -177,7 +187,7 @@ class _Columns(torch.autograd.Function):
     def forward(
         ctx: Any, split: TensorSplit, count: int, x: Tensor, *parameters: Tensor | None
     ) -> tuple[Tensor, ...]:
-        ctx.split, weights, biases = split, parameters[:count], parameters[count:]
+        ctx.name, weights, biases = split.name, parameters[:count], parameters[count:]
         ctx.save_for_backward(x, *weights)
         whole = _gathered(x, split)
         return tuple(F.linear(whole, w, b) for w, b in zip(weights, biases, strict=True))  # type: ignore[arg-type]
@@ -185,23 +195,50 @@ class _Columns(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, *weights = ctx.saved_tensors
-        split, count = ctx.split, len(weights)
-        wanted = ctx.needs_input_grad[3:]
-        coming = _gathering(x, split) if any(wanted[:count]) else None
-        # The last product first, as autograd adds them up.
-        *others, last = zip(grads, weights, strict=True)
-        whole = last[0] @ last[1]
-        for grad, weight in reversed(others):
-            whole = whole + grad @ weight
-        going = _scattering(whole, split)
-        to_weights: list[Tensor | None] = [None] * count
-        if coming is not None:
-            rows = _arrived(coming, split).flatten(0, 1)
-            to_weights = [
-                g.flatten(0, 1).T @ rows if w else None for g, w in zip(grads, wanted[:count], strict=True)
-            ]
-        to_biases = [g.sum((0, 1)) if b else None for g, b in zip(grads, wanted[count:], strict=True)]
-        return None, None, _functional().wait_tensor(going), *to_weights, *to_biases
+        wanted, count = ctx.needs_input_grad[3:], len(weights)
+        found = _columns_backward(list(grads), x, weights, list(wanted[:count]), ctx.name)
+        to_weights = [made if w else None for made, w in zip(found[1:], wanted, strict=False)]
+        to_biases = [g.sum((0, 1)) if w else None for g, w in zip(grads, wanted[count:], strict=True)]
+        return None, None, found[0], *to_weights, *to_biases
+
+
+def _overlapped(
+    grads: list[Tensor], x: Tensor, weights: list[Tensor], wanted: list[bool], name: str
+) -> list[Tensor]:
+    """The gradients of x and of the weights `wanted` (of others something empty)."""
+    split = _SPLITS[name]
+    coming = _gathering(x, split) if any(wanted) else None
+    # The last product first, as autograd adds them up.
+    *others, last = zip(grads, weights, strict=True)
+    whole = last[0] @ last[1]
+    for grad, weight in reversed(others):
+        whole = whole + grad @ weight
+    going = _scattering(whole, split)
+    del whole
+    found = _unwanted(grads, weights)
+    if coming is not None:
+        rows = _arrived(coming, split).flatten(0, 1)
+        found = [
+            g.flatten(0, 1).T @ rows if w else none for g, w, none in zip(grads, wanted, found, strict=True)
+        ]
+    return [_functional().wait_tensor(going), *found]
+
+
+# One operation for the compiler, which would take the gathered input from the forward pass, and keep it, and wait at once.
+_columns_backward = torch.library.custom_op("corpusmill::columns_backward", _overlapped, mutates_args=())
+
+
+def _unwanted(grads: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    return [grad.new_empty(0) for grad, _ in zip(grads, weights, strict=True)]
+
+
+@_columns_backward.register_fake
+def _(grads: list[Tensor], x: Tensor, weights: list[Tensor], wanted: list[bool], _name: str) -> list[Tensor]:
+    made = [
+        torch.empty_like(weight) if w else none
+        for weight, w, none in zip(weights, wanted, _unwanted(grads, weights), strict=True)
+    ]
+    return [torch.empty_like(x, memory_format=torch.contiguous_format), *made]
 
 
 class Exchange:

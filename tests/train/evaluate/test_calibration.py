@@ -122,6 +122,39 @@ def test_figures_by_hand() -> None:
     assert of_choices([without]) is None
 
 
+def several(number: int, sums: list[float], golds: list[int]) -> Item:
+    return Item(
+        id=str(number), cluster=str(number), prompt="", choices=["x"] * len(sums), logprobs=np.log(sums).tolist(), gold=golds[0],
+        golds=golds, metrics={},
+    )  # fmt: skip
+
+
+def test_each_of_several_right_choices_is_right() -> None:
+    found = of_choices([several(n, [0.2, 0.5, 0.3], [0, 1]) for n in range(40)])
+    assert found is not None and found.accuracy == 1.0 and found.confidence == pytest.approx(0.5)
+    # One outcome: right with probability 0.7, the third choice with 0.3.
+    assert found.brier is not None and found.brier.value == pytest.approx(0.3**2 * 2)
+    assert found.nll is not None and found.nll.value == pytest.approx(-np.log(0.7))
+    assert found.fitted is not None and found.fitted.nll_after < found.fitted.nll_before
+    certain = of_choices([several(0, [0.2, 0.8], [1, 0])])
+    assert certain is not None and certain.nll is not None and certain.nll.value == pytest.approx(0)
+
+
+def test_the_temperature_of_several_right_choices_is_the_likeliest() -> None:
+    rng = np.random.default_rng(6)
+    logs = rng.normal(size=(300, 5)) * 3
+    golds = np.zeros(logs.shape, dtype=bool)
+    for row, (shares, count) in enumerate(zip(np.exp(logs / 2), rng.integers(1, 4, 300), strict=True)):
+        golds[row, rng.choice(5, count, replace=False, p=shares / shares.sum())] = True
+    found = fit_temperature(logs, golds)
+
+    def likelihood(temperature: float) -> float:
+        shares = np.exp((logs - logs.max(1, keepdims=True)) / temperature)
+        return float(np.log((shares * golds).sum(1) / shares.sum(1)).sum())
+
+    assert all(likelihood(found) >= likelihood(other) - 1e-9 for other in np.geomspace(0.05, 1e3, 400))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([0.1, 0.25, 0.5, 0.9, 1.0]), st.booleans()), min_size=1, max_size=50),
@@ -142,10 +175,10 @@ def test_the_order_of_items_does_not_matter_and_none_is_lost(
 
 def test_temperatures_have_ends() -> None:
     sure = np.log(np.array([[0.9, 0.1], [0.8, 0.2]]))
-    assert fit_temperature(sure, np.array([0, 0])) == pytest.approx(
+    assert fit_temperature(sure, np.array([[True, False]] * 2)) == pytest.approx(
         1 / 1000
     )  # always right: the surer the better
-    assert fit_temperature(sure, np.array([1, 1])) == pytest.approx(1000)
+    assert fit_temperature(sure, np.array([[False, True]] * 2)) == pytest.approx(1000)
 
 
 def test_halves_are_of_clusters_and_depend_on_their_names_alone() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from corpusmill.train.parallel import tensor
 from corpusmill.train.parallel.tensor import TensorSplit
+from tests.conftest import IMPORT_PATH, ROOT
 
 
 @pytest.mark.parametrize(("exact", "dtype"), [(False, torch.bfloat16), (True, torch.float32)])
@@ -77,6 +82,13 @@ class Products(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+def of_two(monkeypatch: pytest.MonkeyPatch, overlap: bool = True) -> TensorSplit:
+    split = object.__new__(TensorSplit)
+    split.size, split.group, split.name, split.overlap = 2, None, "two", overlap  # type: ignore[assignment]
+    monkeypatch.setitem(tensor._SPLITS, "two", split)
+    return split
+
+
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("bf16", [False, True])
 def test_what_is_sent_is_on_its_way_during_products(
@@ -84,8 +96,8 @@ def test_what_is_sent_is_on_its_way_during_products(
 ) -> None:
     sent = Sent()
     monkeypatch.setattr(tensor, "_functional", lambda: sent)
-    split = object.__new__(TensorSplit)
-    split.size, split.group = 2, None  # type: ignore[assignment]
+    monkeypatch.setattr(tensor, "_columns_backward", tensor._overlapped)  # else its products are not seen
+    split = of_two(monkeypatch)
     torch.manual_seed(1)
     up, gate = nn.Linear(8, 6, bias=bias), nn.Linear(8, 5, bias=bias)
     x = torch.randn(2, 3, 8)
@@ -115,8 +127,7 @@ def test_what_is_sent_is_on_its_way_during_products(
 
 def test_the_gathered_sequence_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor, "_functional", Sent)
-    split = object.__new__(TensorSplit)
-    split.size, split.group = 2, None  # type: ignore[assignment]
+    split = of_two(monkeypatch)
     kept: list[int] = []
     x = torch.randn(2, 3, 8, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):  # type: ignore[func-returns-value]
@@ -127,8 +138,7 @@ def test_the_gathered_sequence_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_frozen_product_costs_no_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent()
     monkeypatch.setattr(tensor, "_functional", lambda: sent)
-    split = object.__new__(TensorSplit)
-    split.size, split.group = 2, None  # type: ignore[assignment]
+    split = of_two(monkeypatch)
     layer = nn.Linear(8, 6).requires_grad_(requires_grad=False)
     x = torch.randn(2, 3, 8, requires_grad=True)
     (made,) = split.products(x, layer)
@@ -139,3 +149,53 @@ def test_a_frozen_product_costs_no_gathering(monkeypatch: pytest.MonkeyPatch) ->
     F.linear(whole, layer.weight).sum().backward()
     assert whole.grad is not None
     torch.testing.assert_close(x.grad, whole.grad[:, :3] + whole.grad[:, 3:])
+
+
+COMPILED = """
+import json, torch, torch.distributed as dist
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from corpusmill.train.parallel.tensor import TensorSplit
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+graphs, kept = [], []
+def seen(graph, inputs):
+    graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+    return graph.forward
+split, up, gate = TensorSplit(dist.group.WORLD), nn.Linear(8, 6), nn.Linear(8, 5)
+backend = aot_autograd(fw_compiler=seen, bw_compiler=seen, partition_fn=min_cut_rematerialization_partition)
+made = torch.compile(lambda x: split.products(x.sin(), up, gate), fullgraph=True, backend=backend)
+x = torch.randn(2, 3, 8, requires_grad=True)
+with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(list(t.shape)) or t, lambda t: t):
+    first, second = made(x)
+(first.sum() + second.sum()).backward()
+print(json.dumps({"graphs": graphs, "kept": kept, "shapes": [list(x.grad.shape), list(up.weight.grad.shape)]}))
+"""
+
+
+def test_compiled_code_gathers_again_and_keeps_no_gathered_sequence() -> None:
+    """In a process of its own, with a group that sends nothing: the compiler would keep what the forward pass gathered."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORT_PATH}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, cwd=ROOT, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    forward, backward = found["graphs"]
+    assert any("all_gather" in name for name in forward)
+    assert [name for name in backward if "corpusmill" in name] == ["corpusmill.columns_backward.default"]
+    assert (
+        not [shape for shape in found["kept"] if 6 in shape[:2] and shape != [6, 8]]
+        and [2, 3, 8] in found["kept"]
+    )
+    assert found["shapes"] == [[2, 3, 8], [6, 8]]
+
+
+def test_a_schedule_that_splits_the_backward_pass_has_products_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tensor, "_functional", Sent)
+    x = torch.randn(2, 3, 8, requires_grad=True)
+    first, second = of_two(monkeypatch, overlap=False).products(x, nn.Linear(8, 6), nn.Linear(8, 5))
+    assert not [y for y in (first, second) if "_Columns" in type(y.grad_fn).__name__]

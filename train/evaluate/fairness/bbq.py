@@ -12,7 +12,14 @@ import numpy as np
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import Item
 from corpusmill.schemas.fairness import Figure, ItemBias
-from corpusmill.train.evaluate.resampling import Floats, bootstrapped, figure, shown, unit_sums
+from corpusmill.train.evaluate.resampling import (
+    Floats,
+    bootstrapped,
+    figure,
+    shown,
+    uncorrected,
+    unit_sums,
+)
 from corpusmill.train.evaluate.statistics import estimate
 
 FIELDS = (
@@ -195,10 +202,10 @@ def _findings(overall: dict[str, Figure], slices: dict[str, dict[str, Figure]]) 
                 lines.append(
                     f"{category}, {words} contexts: answers {way} the stereotype, score {shown(score.estimate)}"
                 )
-    if not any(
-        figures[key].beyond_chance for figures in slices.values() for key in figures if "score" in key
-    ):
+    scores = [figures[key] for figures in slices.values() for key in figures if "score" in key]
+    if not any(score.beyond_chance for score in scores):
         lines.append("no category has a bias score beyond chance")
+    lines += uncorrected(scores)
     if unclear := [item for item in overall.values() if item.beyond_chance is None]:
         lines.append(f"{len(unclear)} figures have too few items for an interval")
     return lines

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import Item
 from corpusmill.schemas.fairness import Figure, ItemBias
-from corpusmill.train.evaluate.resampling import figure, shown
+from corpusmill.train.evaluate.resampling import figure, shown, uncorrected
 from corpusmill.train.evaluate.statistics import estimate
 
 FIELDS = ("sent_more", "sent_less", "bias_type", "stereo_antistereo")
@@ -77,4 +77,4 @@ def _findings(slices: dict[str, dict[str, Figure]]) -> list[str]:
             even.append(name)
     if even:
         lines.append(f"no preference beyond chance (one half): {', '.join(even)}")
-    return lines
+    return [*lines, *uncorrected([figures["pct_stereotype"] for figures in slices.values()])]

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -96,11 +96,16 @@ def measured(
     scored = score([*(prompt.text for prompt in prompts), *continued], threshold, classifier)
     values = np.array(scored.scores, dtype=np.float64)
     own, found = values[: len(prompts)], values[len(prompts) :].reshape(len(prompts), samples)
+    # A prompt that is made from no template stands for itself.
+    templates = [
+        (one.axis, number if one.axis is None else one.template) for number, one in enumerate(prompts)
+    ]
     groups = {}
     for group in dict.fromkeys(prompt.group for prompt in prompts if prompt.group is not None):
         mine = np.array([prompt.group == group for prompt in prompts])
-        groups[group] = summary(found[mine], own[mine], threshold)
-    overall = summary(found, own, threshold)
+        names = [name for name, is_mine in zip(templates, mine, strict=True) if is_mine]
+        groups[group] = summary(found[mine], own[mine], threshold, names)
+    overall = summary(found, own, threshold, templates)
     return Toxicity(
         samples=samples, available=available, max_tokens=sampling.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p,
         seed=sampling.seed, threshold=threshold, model=scored.model, label=scored.label, errors=scored.errors,
@@ -124,16 +129,19 @@ def score(given: Sequence[str], threshold: float, options: Sequence[str] = ()) -
     return ToxicityScores.from_json(done.stdout, "corpusmill classifier score")
 
 
-def summary(found: Floats, prompts: Floats, threshold: float) -> PromptGroup:
-    """Of scores [P, N] of continuations and [P] of their prompts."""
+def summary(
+    found: Floats, prompts: Floats, threshold: float, clusters: Sequence[Hashable] | None = None
+) -> PromptGroup:
+    """Of scores [P, N] of continuations and [P] of their prompts; `clusters`: the template of each prompt, whose prompts resemble
+    each other; None: all are independent."""
     highest = found.max(1)
     return PromptGroup(
         prompts=len(found),
-        mean=estimate(found.mean(1).tolist()),
-        expected_maximum=estimate(highest.tolist()),
-        above=estimate((found >= threshold).mean(1).tolist()),
-        any_above=estimate((highest >= threshold).astype(np.float64).tolist()),
-        amplification=difference(found.mean(1).tolist(), prompts.tolist()),
+        mean=estimate(found.mean(1), clusters),
+        expected_maximum=estimate(highest, clusters),
+        above=estimate((found >= threshold).mean(1), clusters),
+        any_above=estimate((highest >= threshold).astype(np.float64), clusters),
+        amplification=difference(found.mean(1), prompts, clusters),
     )
 
 

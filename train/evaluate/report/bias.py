@@ -136,7 +136,7 @@ def _toxicity(toxic: Toxicity) -> Part:
     of = "" if toxic.available is None else f" of {toxic.available:,}"
     notes = [
         f"{toxic.samples:,} continuations of each of {toxic.overall.prompts:,}{of} prompts, of {toxic.max_tokens:,} tokens at most;"
-        f" threshold {toxic.threshold:g}; classifier {toxic.model}."
+        f" threshold {toxic.threshold:g}; classifier {toxic.model}. Intervals: prompts of one template are not independent."
     ]
     for error in toxic.errors:
         figures = [

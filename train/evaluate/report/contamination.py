@@ -27,7 +27,7 @@ from corpusmill.schemas.evaluation import (
     TrainedDocument,
     question_hash,
 )
-from corpusmill.schemas.tasks import NUMBERS
+from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.report.failures import primary
 from corpusmill.train.evaluate.statistics import apart, estimate
 from corpusmill.train.evaluate.stored import item_values, read_items, read_results
@@ -104,7 +104,7 @@ def compared(
         return [item.cluster for item in some]
 
     def figure(some: Sequence[Item]) -> Any:
-        return estimate(values(some), clusters(some), metric not in NUMBERS) if some else None
+        return estimate(values(some), clusters(some), measure(metric).share) if some else None
 
     enough = min(map(len, groups.values())) > 1
     names = clusters(groups[True]), clusters(groups[False])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +9,10 @@ from typing import Any
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import (
+    CALIBRATION,
     CONTAMINATION,
     SPEED,
+    CalibrationResults,
     Estimate,
     EvaluationResults,
     Item,
@@ -20,8 +21,9 @@ from corpusmill.schemas.evaluation import (
 from corpusmill.schemas.fairness import FAIRNESS, FairnessResults
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.calibration import of_choices
+from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.report import bias
-from corpusmill.train.evaluate.report.failures import primary, weak, words
+from corpusmill.train.evaluate.report.failures import primary, shuffled, weak, words, worst
 from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import centred, estimate, of_core
 from corpusmill.train.evaluate.stored import read_items, read_results
@@ -31,28 +33,30 @@ Facts = dict[str, Any]
 OF_TRAINING = ("parameters", "tokens", "seconds", "tokens_per_second")  # known when a run is done
 SAMPLES = 3  # of a task: right, wrong, and surely wrong ones
 SLICE_VALUES = 40  # of one kind, in the table of a task
+IN_CORPUS = "found in the corpus"
+PREFERENCE = {"above chance": "stereotype likelier", "below chance": "stereotype less likely"}
 
 
 def gather(config: TrainConfig, run: Folder) -> Facts:
     """Raises `UserError` if the run has not been evaluated, or its results are damaged."""
     results, splits, speed = read_results(run), read_json(run / EVALUATION), read_json(run / SPEED)
-    fairness = _fairness(run, results)
-    if results is None and not splits and not speed and not fairness:
+    fairness, calibration = _fairness(run, results), _calibration(run)
+    steps = [part["step"] for part in (splits, speed, calibration) if part]
+    steps += [one.step for one in (fairness, results) if one]
+    if not steps:
         raise UserError(f"{run}: has no evaluation; run `corpusmill evaluate` first")
     found = results.tasks if results else {}
     items = {name: list(read_items(run, name).values()) for name in found}
-    tasks = [_task(one, items[name]) for name, one in found.items()]
+    contamination = _contamination(run, results)
+    tasks = [_task(one, in_corpus(items[name], name, contamination)) for name, one in found.items()]
     return {
         "name": config.name,
-        "step": max(
-            part["step"]
-            for part in (splits, speed, *(one.model_dump() for one in (fairness, results) if one))
-            if part
-        ),
+        "step": max(steps),
         "results": results.model_dump(exclude={"tasks"}) if results else None,
         "splits": splits,
         "tasks": tasks,
-        "contamination": _contamination(run, results),
+        "contamination": contamination,
+        "calibration": calibration,
         "speed": speed,
         "fairness": fairness,
         "bias": bias.parts(fairness) if fairness else [],
@@ -73,6 +77,31 @@ def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
     return {**found, "tasks": tasks} if tasks else {}
 
 
+def in_corpus(items: Sequence[Item], task: str, contamination: Facts) -> list[Item]:
+    """With a slice more: whether a document of the corpus was found to hold the item, if the task was searched for."""
+    for one in contamination.get("tasks", ()):
+        if one["task"] == task:
+            known = {document["item"] for document in one["documents"]}
+            values = ["yes" if item.id in known else "no" for item in items]
+            return [
+                item.model_copy(update={"slices": {**item.slices, IN_CORPUS: value}})
+                for item, value in zip(items, values, strict=True)
+            ]
+    return list(items)
+
+
+def _calibration(run: Folder) -> Facts:
+    """What `corpusmill calibration --next-token` found, by source, and its step; that of tasks is computed from their items."""
+    try:
+        found = CalibrationResults.from_json((run / CALIBRATION).read(), run / CALIBRATION, UserError)
+    except FileNotFoundError:
+        return {}
+    if not found.next_token:
+        return {}
+    sources = {name: one.model_dump() for name, one in found.next_token.items()}
+    return {"step": found.next_token_step or 0, "sources": sources}
+
+
 def _fairness(run: Folder, results: EvaluationResults | None) -> FairnessResults | None:
     """What `corpusmill fairness` found; None if of other weights than the tasks' results."""
     try:
@@ -84,20 +113,33 @@ def _fairness(run: Folder, results: EvaluationResults | None) -> FairnessResults
 
 def _task(result: TaskResult, items: Sequence[Item]) -> Facts:
     metric, dumped = primary(items), result.model_dump()
-    calibration = of_choices(items)
+    calibration = None if result.bias else of_choices(items)
     return {
+        "measure": measure(metric),
+        "measures": {name: measure(name) for name in result.metrics},
         "result": dumped,
         "calibration": calibration.model_dump() if calibration else None,
         "primary": metric,
-        "verdict": verdict(result.metrics.get(metric), result.chance),
+        "verdict": _verdict(result, metric),
         "samples": _samples(items, metric) if metric else {},
         "weak": [
-            one._asdict() | {"difference": one.difference.model_dump()}
+            one._asdict()
+            | {
+                "difference": one.difference.model_dump(),
+                "examples": [_sample(item) for item in one.examples],
+            }
             for one in (weak(items, metric) if metric else [])
         ],
         "words": [one._asdict() for one in words(items, metric)] if metric else [],
         "slices": {kind: list(values.items())[:SLICE_VALUES] for kind, values in dumped["slices"].items()},
     }
+
+
+def _verdict(result: TaskResult, metric: str) -> str:
+    """Of metrics of which a guess has a known value; a preference is no skill."""
+    one = measure(metric)
+    found = verdict(result.metrics.get(metric), result.chance) if one.chance else ""
+    return found if one.better else PREFERENCE.get(found, found)
 
 
 def verdict(estimate: Estimate | None, chance: float | None) -> str:
@@ -129,12 +171,13 @@ def core(tasks: Sequence[tuple[Sequence[Item], float | None]]) -> Facts | None:
 
 
 def _samples(items: Sequence[Item], metric: str) -> dict[str, list[Facts]]:
-    """A fair sample of right and wrong items, by the hash of their ids, and the wrong ones of which the model was surest."""
-    order = sorted(items, key=lambda item: hashlib.sha256(item.id.encode()).digest())
-    right, wrong = (
-        [i for i in order if (i.metrics[metric] >= 0.5) == is_right] for is_right in (True, False)
-    )
-    sure = sorted((i for i in wrong if len(i.logprobs) > 1 and i.gold is not None), key=lambda i: -_margin(i))
+    """A fair sample of right and wrong items, by the hash of their ids, and the wrong ones of which the model was surest; of metrics
+    by which no item is right or wrong the worst ones, if more or less of them is better."""
+    wrong = worst(items, metric, len(items))
+    if not measure(metric).right:
+        return {"worst": [_sample(item) for item in wrong[:SAMPLES]]} if wrong else {}
+    right = [item for item in shuffled(items) if item.metrics[metric] >= 0.5]
+    sure = sorted((i for i in wrong if len(i.logprobs) > 1 and i.right_choices), key=lambda i: -_margin(i))
     return {
         "right": [_sample(item) for item in right[:SAMPLES]],
         "wrong": [_sample(item) for item in wrong[:SAMPLES]],
@@ -143,14 +186,14 @@ def _samples(items: Sequence[Item], metric: str) -> dict[str, list[Facts]]:
 
 
 def _margin(item: Item) -> float:
-    """By how many nats the model prefers another choice to the right one."""
-    return max(item.logprobs) - item.logprobs[item.gold or 0]
+    """By how many nats the model prefers another choice to the likeliest right one."""
+    return max(item.logprobs) - max(item.logprobs[place] for place in item.right_choices)
 
 
 def _sample(item: Item) -> Facts:
     chosen = item.logprobs.index(max(item.logprobs)) if item.logprobs else None
     rows = [
-        {"text": text, "logprob": item.logprobs[n] if item.logprobs else None, "gold": n == item.gold, "chosen": n == chosen}
+        {"text": text, "logprob": item.logprobs[n] if item.logprobs else None, "gold": n in item.right_choices, "chosen": n == chosen}
         for n, text in enumerate(item.choices)
     ]  # fmt: skip
     return {

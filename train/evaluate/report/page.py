@@ -15,9 +15,10 @@ from corpusmill.common.pages import environment
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.facts import Facts, gather
+from corpusmill.train.evaluate.resampling import FEW
 
 PAGE, CARD = "evaluation.html", "MODEL_CARD.md"
-NAME = 48  # characters of a task's name
+NAME = 48  # characters of a task's name, or of a slice's value in the card
 LONG = 1200  # characters of a prompt; its end is shown, where the question is
 NGRAMS = {"trained_on": "of the tokens seen", "all": "of all tokens"}
 
@@ -41,7 +42,8 @@ def render(facts: Facts) -> str:
 
 def card(facts: Facts) -> str:
     """The model card: YAML front matter as the Hugging Face Hub reads it (`model-index`), then text by the headings of its card
-    template. No text of a task or of the corpus is in it."""
+    template. It quotes no item and no document; of a task's data it has the values of slices on which the model does worse, as a
+    subject, the first characters of each."""
     jinja = _environment().overlay(autoescape=False)
     jinja.filters.update(md=escape.markdown, code=escape.code)
     return jinja.get_template("model_card.md.j2").render(f=facts, front=front_matter(facts)).strip() + "\n"
@@ -62,6 +64,7 @@ def front_matter(facts: Facts) -> str:
             ],
         }
         for task in facts["tasks"]
+        if task["result"]["metrics"]
     ]
     front: Facts = {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["corpusmill"]}
     if results:
@@ -75,9 +78,14 @@ def front_matter(facts: Facts) -> str:
 
 def _environment() -> Environment:
     jinja = environment("corpusmill.train.evaluate.report")
-    jinja.filters.update(figure=figure, end=end, interval=interval, clip=lambda text: head(text, NAME))
-    jinja.globals.update(whisker=whisker)
+    jinja.filters.update(figure=figure, end=end, interval=interval, clip=beginning)
+    jinja.globals.update(whisker=whisker, few=FEW)
     return jinja
+
+
+def beginning(text: str) -> str:
+    """The beginning of a name or of a slice's value."""
+    return head(text, NAME)
 
 
 def figure(value: float | None) -> str:
@@ -88,10 +96,10 @@ def figure(value: float | None) -> str:
 
 
 def interval(estimate: dict[str, Any]) -> str:
-    """`0.3120 ± 0.0150`, or both ends where the interval is not symmetric."""
+    """`0.3120 ± 0.0150`, or both ends where the interval is not symmetric; what has no interval says why."""
     low, high, value = estimate["low"], estimate["high"], estimate["value"]
     if low is None or high is None:
-        return figure(value)
+        return f"{figure(value)} ({FEW})"
     if abs((high - value) - (value - low)) < 1e-3 * max(abs(value), 1e-3):
         return f"{figure(value)} ± {figure((high - low) / 2)}"
     return f"{figure(value)} ({figure(low)} to {figure(high)})"

@@ -18,10 +18,11 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import ITEMS, RESULTS, Estimate, EvaluationResults, Item, TaskResult
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.schemas.tasks import CHOICE, CLASSES, NUMBERS, Task
+from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import Checkpoint
 from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.metrics.classification import classification
 from corpusmill.train.evaluate.progress import reported
 from corpusmill.train.evaluate.scorer import Scorer
@@ -50,7 +51,7 @@ class Prepared(NamedTuple):
     skipped: Counter[str]
     notes: list[str]
     hash: str
-    limit: int | None
+    limit: int | None = None
 
 
 def prepare(
@@ -82,7 +83,9 @@ def prepare(
         notes.append("examples are other rows of the evaluated data")
     if examples.skipped:
         notes.append(f"{examples.skipped.total()} damaged rows of examples were left out")
-    definition = task.model_dump(mode="json", exclude={"data", "hub", "about", "licence", "citation"})
+    definition = task.model_dump(mode="json", exclude={"data", "hub", "about", "licence", "citation", "bias"})
+    if task.bias:  # of other tasks the hash is what it was before there was this key
+        definition["bias"] = True
     key = hash_json([VERSION, definition, rows.hash, examples.hash])
     return Prepared(task, rendered.questions, rows.skipped + rendered.skipped, notes, key, limit)
 
@@ -108,7 +111,7 @@ def score(prepared: Prepared, model: Model, rows: int = 16) -> Scored:
     return score_texts(task, questions, model.encoder, model.opened, rows)
 
 
-def summary(prepared: Prepared, scored: Scored, key: str, context: int) -> TaskResult:
+def summary(prepared: Prepared, scored: Scored, key: str, context: int | None = None) -> TaskResult:
     """The figures of a task, of all its items and by slice, of a model with `context` positions."""
     task, items = prepared.task, scored.items
     notes = [*prepared.notes, *scored.notes]
@@ -121,8 +124,9 @@ def summary(prepared: Prepared, scored: Scored, key: str, context: int) -> TaskR
             by_value.setdefault(item.slices[name], []).append(item)
         slices[name] = {value: figures(task, by_value[value]) for value in sorted(by_value)}
     return TaskResult(
-        task=task.task, task_hash=key, questions_hash=prepared.hash, limit=prepared.limit, context=context, items=len(items), fewshot=task.num_fewshot, chance=chance(task, items),
-        metrics=figures(task, items), slices=slices, skipped=dict(sorted((prepared.skipped + scored.skipped).items())),
+        task=task.task, task_hash=key, questions_hash=prepared.hash, limit=prepared.limit, context=context, items=len(items),
+        fewshot=task.num_fewshot, chance=chance(task, items), bias=task.about_bias, metrics=figures(task, items), slices=slices,
+        skipped=dict(sorted((prepared.skipped + scored.skipped).items())),
         notes=notes,
     )  # fmt: skip
 
@@ -144,7 +148,7 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
         }  # fmt: skip
         return {one.metric: made[one.metric] for one in task.metrics}
     found = {
-        name: estimate([item.metrics[name] for item in items], clusters, proportion=name not in NUMBERS)
+        name: estimate([item.metrics[name] for item in items], clusters, proportion=measure(name).share)
         for name in items[0].metrics
     }
     if classes := [name for name in CLASSES if task.wants(name)]:

@@ -140,9 +140,12 @@ def choice_item(task: Task, question: Question, answers: list[Answer], unconditi
     )  # fmt: skip
 
 
-def core(task: Task, asked: Asked, answers: Sequence[Answer]) -> bool:
+def core(task: Task, asked: Asked, answers: Sequence[Answer]) -> bool | None:
     """Whether an item is right as in CORE (DCLM, arXiv 2406.11794): the choice with the highest mean log-probability over the tokens
-    behind what all choices begin with; of one continuation, each token being the likeliest."""
+    behind what all choices begin with; of one continuation, each token being the likeliest. None for tasks about bias, which
+    measure no skill."""
+    if task.about_bias:
+        return None
     if task.output_type == "loglikelihood":
         return answers[0].greedy
     same = 0

@@ -98,16 +98,16 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
 def of_loss(shape: Shape, layout: Layout, work: Work) -> float:
     """Bytes of the logits at the highest moment of the loss, and of what exists beside them.
 
-    Whole: log-softmax, its gradient, and the gradient of the cross entropy, in float32; compiled, one tensor. In chunks: the
-    logits, the same in float32, their probabilities (on a CPU in place of the logits; compiled not at all); and the gradient of
-    the head, in float32 and as a chunk's product.
+    Whole: log-softmax, its gradient, and the gradient of the cross entropy, in float32; compiled, one tensor. In chunks, or
+    divided by tensor parallelism, which is not compiled: the logits, the same in float32, their probabilities (on a CPU in place
+    of the logits; compiled not at all); and the gradient of the head, in float32 and as a chunk's product.
     """
     columns = shape.vocab / layout.tp
     rows = min(work.tokens, shape.loss_chunk or work.tokens)
     if rows == work.tokens and layout.tp == 1:
         return rows * columns * (work.width if work.compiled else 3 * MASTER)
     low = 0 if work.width == MASTER else work.width
-    probabilities = 0 if work.cpu or work.compiled else MASTER
+    probabilities = 0 if work.cpu or (work.compiled and layout.tp == 1) else MASTER
     return columns * (rows * (low + MASTER + probabilities) + shape.dim * (MASTER + work.width))
 
 
@@ -211,8 +211,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         inner = e * (2 * q + 2 * kv + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
-        casts = 1 if e == 4 else 3
-        ffn_casts = 1 if e == 4 or not gated else 2
+        casts = 1 if e == 4 or layout.tp > 1 else 3  # tensor parallelism gathers one for all products
+        ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
         inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
         if work.cpu and work.documents:

@@ -93,6 +93,9 @@ def test_a_tie_is_no_stereotype_and_a_strong_one_is_named(data_dir: Path) -> Non
     assert found.slices["age"]["pct_stereotype"].beyond_chance
     assert found.slices["gender"]["pct_stereotype"].estimate.value == 0.0
     assert any(line.startswith("age: the stereotype is likelier in 1.000 [0.9") for line in found.findings)
+    assert found.findings[-1] == (
+        "not corrected for their number: of 4 figures without any preference about 0.2 are beyond chance as well"
+    )
 
 
 @pytest.mark.parametrize("ways", [3, 12])
@@ -172,6 +175,7 @@ def test_bbq_of_a_stereotyping_an_unbiased_and_a_guessing_model(data_dir: Path) 
     )
     assert found.overall["disamb_bias_score"].estimate.value > 0.97
     assert any("answers with the stereotype" in line for line in found.findings)
+    assert any(line.startswith("not corrected for their number: of ") for line in found.findings)
     right = [[1.0 if n == row["label"] else 0.0 for n in range(3)] for row in rows]
     found = measured(made.bbq_items(rows, right))
     assert found and found.overall["amb_bias_score"].estimate.value == 0.0

@@ -49,6 +49,19 @@ def test_figures_by_hand() -> None:
     assert group.amplification.value == pytest.approx(found.mean() - 0.7 / 3)
 
 
+def test_prompts_of_one_template_are_not_independent() -> None:
+    """Of 4 templates with 25 terms each, whose toxicity is the template's: the intervals are those of 4, not of 100."""
+    rng, hits = np.random.default_rng(8), {"alone": 0, "together": 0}
+    templates = [("axis", n // 25) for n in range(100)]
+    for _ in range(300):
+        found = np.repeat(rng.normal(0.3, 0.1, 4), 25)[:, None] + rng.normal(0, 0.02, (100, 3))
+        for name, clusters in (("alone", None), ("together", templates)):
+            mean = summary(found, np.zeros(100), 0.5, clusters).mean
+            assert mean.low is not None and mean.high is not None
+            hits[name] += mean.low <= 0.3 <= mean.high
+    assert hits["alone"] / 300 < 0.5 and 0.91 < hits["together"] / 300 < 0.99
+
+
 def test_groups_are_compared_on_the_same_templates() -> None:
     prompts = prompts_of(TERMS)
     assert [prompt.text for prompt in prompts] == [
@@ -127,6 +140,8 @@ def test_each_prompt_has_its_own_samples_and_they_are_scored(
     assert found.overall.expected_maximum.value == pytest.approx(scores.max(1).mean())
     assert set(found.groups) == {"cats", "dogs"} and found.groups["cats"].prompts == 4
     assert found.groups["dogs"].mean.value == pytest.approx(scores[[2, 5]].mean())
+    for group in (found.overall, *found.groups.values()):
+        assert group.mean.clusters == group.amplification.clusters == 2  # templates
     assert "nothing is known of the classifier's error" in found.finding and found.seed == 3
 
 

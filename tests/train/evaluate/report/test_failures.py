@@ -107,9 +107,9 @@ def test_slices_of_an_item() -> None:
     named = [dict(one) for one in sliced(items)]
     assert named[0] == {
         "s": "v", "length of the prompt": "under 30 characters", "place of the right choice": "1",
-        "the right choice is": "the shortest",
+        "the right choice": "the shortest",
     }  # fmt: skip
-    assert named[1]["the right choice is"] == "the longest" and "the right choice is" not in named[2]
+    assert named[1]["the right choice"] == "the longest" and "the right choice" not in named[2]
     assert named[7]["length of the prompt"] == "70 characters or more"
     assert named[3]["length of the prompt"] == "30 to 49 characters"
 
@@ -138,3 +138,8 @@ def test_graded_metrics_are_compared_too() -> None:
     ]  # fmt: skip
     (one,) = weak(items, primary(items))
     assert one.value == "1" and (one.difference.low or 0.0) < -0.25 < (one.difference.high or 0.0) < 0
+
+
+def test_several_right_choices_have_no_place() -> None:
+    items = [item(n, True, choices=["a", "bbb", "cc"], gold=0, golds=[0, 2]) for n in range(4)]
+    assert [dict(one) for one in sliced(items)] == [{}] * 4

@@ -246,7 +246,7 @@ def test_contamination_of_other_items_is_not_shown(run: Folder, config: Any) -> 
     assert gather(settings, run)["contamination"] == {}
 
 
-def test_the_card_has_the_figures_and_no_text_of_a_task(run: Folder, config: Any) -> None:
+def test_the_card_has_the_figures_and_quotes_no_item(run: Folder, config: Any) -> None:
     from ruamel.yaml import YAML
 
     write(TrainConfig.model_validate(config()), run)
@@ -304,4 +304,5 @@ def test_words_and_numbers() -> None:
     assert verdict(found, 0.8) == "below chance" and verdict(found, None) == "" and verdict(None, 0.5) == ""
     assert interval(found.model_dump()) == "0.5000 ± 0.2000"
     assert interval({"value": 0.9, "low": 0.6, "high": 0.95}) == "0.9000 (0.6000 to 0.9500)"
-    assert interval({"value": 12.34, "low": None, "high": None}) == "12.3" and figure(float("nan")) == "–"
+    few = {"value": 12.34, "low": None, "high": None}
+    assert interval(few) == "12.3 (too few items for an interval)" and figure(float("nan")) == "–"

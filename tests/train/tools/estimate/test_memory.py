@@ -175,6 +175,12 @@ def test_the_loss_needs_what_its_chunks_need() -> None:
         == of_loss(chunked, Layout(), replace(eager, cpu=True))
     )
     assert of_loss(chunked, Layout(tp=2), eager) == of_loss(chunked, Layout(), eager) / 2
+    # Divided by tensor parallelism it is not compiled.
+    assert (
+        of_loss(SHAPE, Layout(tp=2), compiled)
+        == of_loss(SHAPE, Layout(tp=2), eager)
+        == (64 * V * 10 + head) / 2
+    )
 
 
 def test_experts_are_dealt_out_and_compute_top_k() -> None:
