@@ -33,7 +33,7 @@ def compare_models(
     json_: Json = False,
 ) -> None:
     """Two evaluated models, item by item: which differences are beyond noise."""
-    from corpusmill.train.evaluate.compare import compare_models as work
+    from corpusmill.train.evaluate.compare.compare import compare_models as work
 
     found = work([a, *(also_a or [])], [b, *(also_b or [])], task, metric, by, detect)
     if divergence:

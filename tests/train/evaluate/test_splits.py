@@ -24,7 +24,7 @@ from corpusmill.train.evaluate.report.page import PAGE
 from corpusmill.train.evaluate.statistics import estimate, linearised
 from corpusmill.train.trainer import train
 from tests.train.conftest import EOS
-from tests.train.evaluate.test_compare import scorer_of
+from tests.train.evaluate.compare.test_compare import scorer_of
 from tests.train.test_commands import command
 
 LENGTH = 24

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from corpusmill.schemas.evaluation import Item
-from corpusmill.train.evaluate.compare import compare_models
-from corpusmill.train.evaluate.lists import compared_lists
+from corpusmill.train.evaluate.compare.compare import compare_models
+from corpusmill.train.evaluate.compare.lists import compared_lists
 from corpusmill.train.evaluate.metrics.classification import classification
-from tests.train.evaluate.test_compare import with_items
+from tests.train.evaluate.compare.test_compare import with_items
 
 
 def labelled(place: Path, right: Sequence[int], chosen: Sequence[int]) -> str:

@@ -31,7 +31,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.commands import register
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate.batches import whole
-from corpusmill.train.evaluate.compare import compare_models
+from corpusmill.train.evaluate.compare.compare import compare_models
 from corpusmill.train.evaluate.documents import document_losses, keep, kept
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.statistics import compared, estimate, holm

@@ -16,8 +16,8 @@ from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import RESULTS, EvaluationResults, Item, TaskResult
 from corpusmill.schemas.tasks import CLASSES
+from corpusmill.train.evaluate.compare.lists import compared_lists
 from corpusmill.train.evaluate.documents import kept
-from corpusmill.train.evaluate.lists import compared_lists
 from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import (
