@@ -157,7 +157,7 @@ class ContaminatedTask(Strict):
     searched: int = Field(description="items that could be searched for")
     not_searched: dict[str, int] = Field(default={}, description="the others, by reason")
     found: int = Field(description="of those searched for, items that a document of the corpus holds")
-    all: Estimate | None = Field(description="null: no item was scored")
+    all: Estimate | None = Field(description="null: no item has a figure of its own")
     clean: Estimate | None = Field(description="of the items that were searched for and not found")
     contaminated: Estimate | None = Field(description="of the items found")
     difference: Estimate | None = Field(description="contaminated less clean")

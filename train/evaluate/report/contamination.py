@@ -86,7 +86,7 @@ def compare(run: Folder, report: Folder) -> ContaminationResults:
 def compared(
     task: str, task_hash: str, items: Sequence[Item], searched: Mapping[str, Searched]
 ) -> ContaminatedTask:
-    """The figures of one task, by its primary metric."""
+    """The figures of one task, by its primary metric; none if its items have no figure of their own."""
     metric = primary(items)
     groups: dict[bool, list[Item]] = {True: [], False: []}
     reasons = Counter[str]()
@@ -104,9 +104,9 @@ def compared(
         return [item.cluster for item in some]
 
     def figure(some: Sequence[Item]) -> Any:
-        return estimate(values(some), clusters(some), measure(metric).share) if some else None
+        return estimate(values(some), clusters(some), measure(metric).share) if some and metric else None
 
-    enough = min(map(len, groups.values())) > 1
+    enough = bool(metric) and min(map(len, groups.values())) > 1
     names = clusters(groups[True]), clusters(groups[False])
     return ContaminatedTask(
         task=task, task_hash=task_hash, metric=metric, searched=sum(map(len, groups.values())),

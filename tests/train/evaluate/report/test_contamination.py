@@ -47,3 +47,12 @@ def test_bits_per_byte_are_those_of_all_texts_together() -> None:
     assert found.contaminated.value == pytest.approx(310 / 520)
     assert found.difference.value == pytest.approx(310 / 520 - 1080 / 1010)
     assert (found.searched, found.not_searched) == (4, {"too short": 1})
+
+
+def test_items_without_a_figure_of_their_own_are_counted() -> None:
+    items = [Item(id=str(n), cluster=str(n), prompt="", generated="x", metrics={}) for n in range(6)]
+    found = compared(
+        "bleu", "hash", items, {item.id: Searched("", None, item.id < "3", []) for item in items}
+    )
+    assert (found.searched, found.found, found.metric) == (6, 3, "")
+    assert (found.all, found.clean, found.difference) == (None, None, None)
