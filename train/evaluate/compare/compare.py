@@ -326,7 +326,7 @@ def notes(sides: tuple[list[Run], list[Run]], runs: list[Run], tasks: Sequence[s
         if len(contexts := {result.context for result in results if result.context}) > 1:
             named = [f"{context:,}" for context in sorted(contexts)]
             lines.append(f"{task}: the models read at most {' and '.join(named)} tokens of an item")
-    if len({run.reading for run in runs if run.documents}) > 1:
+    if len({run.reading for run in runs if run.documents and run.reading}) > 1:
         lines.append(
             "validation text was read in different windows or strides (corpusmill evaluate --stride)"
         )

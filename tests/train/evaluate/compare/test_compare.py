@@ -34,6 +34,7 @@ from corpusmill.train.evaluate.batches import whole
 from corpusmill.train.evaluate.compare.compare import compare_models
 from corpusmill.train.evaluate.documents import document_losses, keep, kept
 from corpusmill.train.evaluate.scorer import Scorer
+from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import compared, estimate, holm
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.mesh import World
@@ -350,6 +351,12 @@ def test_pairing_documents_narrows_the_difference_of_bits_per_byte(scored: Calla
     one, other = scored(0), scored(0.1)
     found = compare_models([one.url], [other.url])
     assert not found["rows"] and {row["source"] for row in found["documents"]} == set(kept(one))
+    for run, stride in ((one, 24), (other, 6)):
+        assert not any(
+            "windows or strides" in line for line in compare_models([one.url], [other.url])["notes"]
+        )
+        (run / EVALUATION).write(json.dumps({"step": 7, "window": 24, "stride": stride}).encode())
+    assert any("windows or strides" in line for line in compare_models([one.url], [other.url])["notes"])
     for row in found["documents"]:
         tables = [kept(run)[row["source"]] for run in (one, other)]
         sums = [np.sum(table["nats"].to_numpy()) for table in tables]
