@@ -109,9 +109,12 @@ def run(tmp_path: Path) -> Folder:
         **figures(3000.0, 1000, 4000),
         "unigram": figures(5000.0, 1000, 4000),
     }
-    row["unigram_source"] = None
+    row["unigram_source"], row["interval"] = None, between(1.05, 1.082, 1.11).model_dump()
     row["ngrams"] = {"all": {"bigram": figures(4000.0, 1000, 4000)}}
-    splits = {"name": "tiny", "step": 40, "sources": {"books": row}, "all_sources": row, "ngrams": {}}
+    splits = {
+        "name": "tiny", "step": 40, "sources": {"books": row}, "all_sources": row, "ngrams": {}, "window": 64, "stride": 16,
+        "macro": {"sources": 1, "interval": row["interval"]},
+    }  # fmt: skip
     (folder / EVALUATION).write(json.dumps(splits).encode())
     found = ContaminatedTask(
         task="mmlu", task_hash="c0ffee", metric="acc", searched=90, not_searched={"too short": 110}, found=2, all=tasks[0][0].metrics["acc"], clean=None, contaminated=None,
