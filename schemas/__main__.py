@@ -24,7 +24,7 @@ def models() -> dict[str, type[BaseModel]]:
     )
     from corpusmill.schemas.fairness import FairnessResults, Terms, ToxicityScores
     from corpusmill.schemas.glitch import GlitchTokens
-    from corpusmill.schemas.judging import Judgement, JudgeReport, Preference
+    from corpusmill.schemas.judging import JudgedText, Judgement, JudgeReport, Preference
     from corpusmill.schemas.manifest import (
         CheckpointManifest,
         Expired,
@@ -71,6 +71,7 @@ def models() -> dict[str, type[BaseModel]]:
         Terms,
         ToxicityScores,
         GlitchTokens,
+        JudgedText,
         Judgement,
         Preference,
         JudgeReport,

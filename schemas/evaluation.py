@@ -180,8 +180,14 @@ class BatchSpeed(Strict):
     """Of texts that are generated together."""
 
     batch: int
-    prefill_tokens_per_second: float = Field(description="of reading prompts")
-    decode_tokens_per_second: float = Field(description="of writing, after each text's first token")
+    prefill_tokens_per_second: float = Field(description="of reading prompts; median of the rounds")
+    prefill_low: float = Field(description="of the slowest round")
+    prefill_high: float = Field(description="of the fastest round")
+    decode_tokens_per_second: float = Field(
+        description="of writing, after each text's first token; median of the rounds"
+    )
+    decode_low: float
+    decode_high: float
 
 
 class SpeedResults(Strict):
@@ -193,6 +199,7 @@ class SpeedResults(Strict):
     precision: str
     prompt_tokens: int
     new_tokens: int
+    rounds: int = Field(description="of each batch, after those that do not count")
     batches: list[BatchSpeed]
     first_token_p50: float = Field(description="seconds from a prompt to its first token, one at a time")
     first_token_p95: float

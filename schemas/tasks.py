@@ -38,6 +38,10 @@ METRICS: dict[str, tuple[tuple[OutputType, ...], str]] = {
     "exact_match": (("multiple_choice", "generate_until"), "mean"),
     "squad_exact": (("generate_until",), "mean"),
     "squad_f1": (("generate_until",), "mean"),
+    "number_strict": (("generate_until",), "mean"),
+    "number_flexible": (("generate_until",), "mean"),
+    **{name: (("generate_until",), name) for name in ("bleu", "chrf", "chrf++")},
+    **dict.fromkeys(("rouge", "rouge-stemmed", "meteor"), (("generate_until",), "mean")),
 }
 DEFAULT_METRICS: dict[OutputType, list[str]] = {
     "multiple_choice": ["acc", "acc_norm", "gold_logprob_per_byte"],

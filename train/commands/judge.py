@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.format import quantity
 from corpusmill.common.jsonl import read_jsonl
 from corpusmill.train.commands.generation import Temperature, Tokens, TopK, TopP
 from corpusmill.train.commands.options import Json, print_json, print_table
@@ -33,7 +34,10 @@ def judge(
         typer.Option(metavar="FILE", help="JSONL with a `prompt` a line, which runs are to continue"),
     ] = None,
     ratings: Annotated[
-        Path, typer.Option(help="file that the ratings are added to; what it holds is not asked again")
+        Path,
+        typer.Option(
+            help="file that the ratings are added to; what it holds is not asked again, and texts of runs are kept beside it"
+        ),
     ] = Path("ratings.jsonl"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="of this machine; 0: any that is free")] = 8765,
     rows: Annotated[int | None, typer.Option(min=1, help="pairs at most, the first ones [all]")] = None,
@@ -66,23 +70,24 @@ def judge(
         raise UserError("--preferences and --json go with --report")
     from corpusmill.train.evaluate.judge.ratings import Ratings
     from corpusmill.train.evaluate.judge.server import Session, serve
+    from corpusmill.train.evaluate.judge.texts import texts_file
     from corpusmill.train.generate.generate import checked
 
     sampling = checked(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
-    pairs = _pairs(inputs[0], inputs[1], prompts, sampling, rows)
+    pairs = _pairs(inputs[0], inputs[1], prompts, sampling, rows, texts_file(ratings))
     kept = Ratings(ratings)
     session = Session(pairs, kept, seed)
-    if pairs.same:
-        typer.echo(f"{pairs.same} pairs of equal texts are left out", err=True)
+    for line in pairs.notes():
+        typer.echo(line, err=True)
 
     def ready(url: str) -> None:
-        typer.echo(f"{len(pairs.rows)} pairs at {url}, ratings in {ratings}; Ctrl-C ends it")
+        typer.echo(f"{quantity(len(pairs.rows), 'pair')} at {url}, ratings in {ratings}; Ctrl-C ends it")
 
     serve(session, port, ready)
-    typer.echo(f"{len(kept.rows)} ratings in {ratings}: corpusmill judge --report {ratings}")
+    typer.echo(f"{quantity(len(kept.rows), 'rating')} in {ratings}: corpusmill judge --report {ratings}")
 
 
-def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int | None) -> Pairs:
+def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int | None, texts: Path) -> Pairs:
     from corpusmill.train.evaluate.judge.pairs import from_file, from_run, is_file, paired
 
     files = [is_file(a), is_file(b)]
@@ -94,11 +99,13 @@ def _pairs(a: str, b: str, prompts: Path | None, sampling: Sampling, rows: int |
             "--prompts is missing: a JSONL file with a `prompt` a line, which the runs are to continue"
         )
     models = [
-        from_file(Path(name)) if file else from_run(name, wanted, sampling)
+        from_file(Path(name)) if file else from_run(name, wanted, sampling, texts)
         for name, file in zip((a, b), files, strict=True)
     ]
     if wanted:
         chosen = set(wanted)
+        if lost := len(chosen.difference(*(dict(model.texts) for model in models))):
+            typer.echo(f"{quantity(lost, 'prompt')} of {prompts} without a text in both files", err=True)
         models = [
             model._replace(texts=[text for text in model.texts if text[0] in chosen]) for model in models
         ]
@@ -117,7 +124,7 @@ def _report(files: list[Path], preferences: Path | None, json_: bool) -> None:
     if preferences is not None:
         found = preferred(rows)
         preferences.write_bytes(b"".join(one.model_dump_json().encode() + b"\n" for one in found))
-        typer.echo(f"{len(found)} preferences in {preferences}", err=True)
+        typer.echo(f"{quantity(len(found), 'preference')} in {preferences}", err=True)
     if json_:
         print_json(result.model_dump(mode="json"))
         return
@@ -135,7 +142,9 @@ def tables(result: JudgeReport) -> list[tuple[str, list[list[str]]]]:
     for one in result.comparisons:
         counts = [one.ratings, one.wins_a, one.wins_b, one.ties, one.both_bad]
         compared.append([one.a, one.b, *map(str, counts), shown(one.win_rate)])
-    found = [(f"{result.ratings} ratings of {result.pairs} pairs by {len(result.raters)} raters", compared)]
+    raters = quantity(len(result.raters), "rater")
+    title = f"{quantity(result.ratings, 'rating')} of {quantity(result.pairs, 'pair')} by {raters}"
+    found = [(title, compared)]
     if result.scores:
         rows = [["model", "score (log-odds)", "Elo scale"]]
         for name, score in result.scores.items():
@@ -148,5 +157,5 @@ def tables(result: JudgeReport) -> list[tuple[str, list[list[str]]]]:
         ["agreement (Krippendorff's alpha)", shown(alpha) if alpha else "–"],
         ["choices for the left text", shown(left) if left else "–"],
     ]
-    found.append((f"{result.agreement.pairs} pairs with two or more ratings", others))
+    found.append((f"{quantity(result.agreement.pairs, 'pair')} with two or more ratings", others))
     return found

@@ -59,14 +59,15 @@ def print_speed(config: TrainConfig, folder: Folder, json_: bool) -> None:
         return
     rows = [["texts at once", "reading, tokens/s", "writing, tokens/s"]]
     for one in found.batches:
-        rows.append(
-            [str(one.batch), f"{one.prefill_tokens_per_second:,.0f}", f"{one.decode_tokens_per_second:,.0f}"]
-        )
+        reading = f"{one.prefill_tokens_per_second:,.0f} ({one.prefill_low:,.0f} to {one.prefill_high:,.0f})"
+        writing = f"{one.decode_tokens_per_second:,.0f} ({one.decode_low:,.0f} to {one.decode_high:,.0f})"
+        rows.append([str(one.batch), reading, writing])
     about = f"{found.threads} threads" if found.device == "cpu" else found.device
     print_table(
         rows,
         f"Prompts of {found.prompt_tokens} tokens, {found.new_tokens} new ones, {found.precision}, {about}",
     )
+    typer.echo(f"medians of {found.rounds} rounds, in brackets the slowest and the fastest one")
     typer.echo(
         f"first token after {1000 * found.first_token_p50:.1f} ms (95th percentile {1000 * found.first_token_p95:.1f} ms);"
         f" peak memory {found.memory_mib:,.0f} MiB"

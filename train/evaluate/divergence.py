@@ -68,6 +68,7 @@ def divergences(p: Scorer, q: Scorer, batches: Sequence[Batch]) -> Iterator[Tens
         found = q.forward(batch, both.second)
         if own:
             yield found
+    q.check(p)
 
 
 def mean_divergence(p: Scorer, q: Scorer, batches: Sequence[Batch]) -> Estimate:

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from corpusmill.common.errors import Diverged
 from corpusmill.train.batch import Batch, inputs
 from corpusmill.train.evaluate.rows import Query, packed
 from corpusmill.train.model.losses import IGNORED, own_rows
 from corpusmill.train.model.split import WHOLE, Split
+from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.precision.adapt import autocast
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ class Scorer:
     """Of a model that was built for a layout, in the precision of its config, without dropout. Sums are float64.
 
     `longest`: positions of the model. All processes call the same methods in the same order; data ranks share the work, and all
-    get all results.
+    get all results. What has been computed of all batches is refused (`Diverged`) if any of it is not finite: of NaN, the first choice
+    would be the likeliest one.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Scorer:
     ) -> None:
         self.model, self.config, self.world = model, config, world
         self.longest = longest or config.data.sequence_length
+        self._finite = True  # whether this process has found nothing else since `check`
 
     def answers(self, queries: Sequence[Query], rows: int = 16) -> list[Answer]:
         """Log-probabilities of the continuations of all queries, in their order."""
@@ -96,6 +100,25 @@ class Scorer:
         for number in range(int(self.world.highest(len(batches)))):
             own = number < len(batches)
             yield batches[number] if own else unscored(self.longest), own
+        self.check()
+
+    def check(self, *others: Scorer) -> None:
+        """Raises `Diverged` if any process has found a value that is not finite since the last call. `others`: whose models it may be of
+        as well."""
+        bad, self._finite = self.world.highest(float(not self._finite)), True
+        if not bad:
+            return
+        for one in (self, *others):
+            for name, parameter in one.model.named_parameters():
+                if not local(parameter).isfinite().all():
+                    raise Diverged(
+                        f"{one.config.name}: log-probabilities are not finite numbers, as the model's {name} is not: the training"
+                        " diverged, score an earlier checkpoint"
+                    )
+        raise Diverged(
+            f"{self.config.name}: log-probabilities are not finite numbers in precision {self.config.precision}: score the model in"
+            " fp32, or an earlier checkpoint"
+        )
 
     @torch.no_grad()
     def forward(self, batch: Batch, score: Score) -> Tensor:
@@ -104,7 +127,9 @@ class Scorer:
         with scored_by(self.model, score), autocast(self.config, self.world.device):
             rows = inputs(divisible(batch, self.world.tensor), self.world.device)[0]
             found = self.model.losses(rows)
-        return found[:, :width].float().cpu()
+        values = found[:, :width].float().cpu()
+        self._finite = self._finite and bool(values.isfinite().all())
+        return values
 
 
 @contextmanager

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from corpusmill.train.generate.runner import Runner
 
 BATCHES = (1, 4, 16)
-WARM, ROUNDS = 1, 5
+WARM, ROUNDS = 3, 5  # rounds that do not count, and those that do
 FIRSTS = 20  # times to the first token, one prompt at a time
 
 
@@ -36,7 +36,8 @@ class Round(NamedTuple):
 
 def measure(config: TrainConfig, run: Folder, batches: Sequence[int] = BATCHES) -> SpeedResults:
     """Measure the newest checkpoint and write `evaluation/speed.json`. Prompts of a quarter of the context are random tokens, texts
-    fill half of what is left, and none ends early. Medians of `ROUNDS` rounds after one that does not count."""
+    fill half of what is left, and none ends early. Medians, lowest and highest values of `ROUNDS` rounds after `WARM`
+    that do not count."""
     opened = open_model(config, run)
     runner = opened.runner
     prompt = max(runner.context // 4, 1)
@@ -44,17 +45,20 @@ def measure(config: TrainConfig, run: Folder, batches: Sequence[int] = BATCHES) 
     found = []
     for batch in batches:
         rounds = [one_round(runner, batch, prompt, new) for _ in range(WARM + ROUNDS)][WARM:]
-        prefill, decode = (statistics.median(part) for part in zip(*rounds, strict=True))
+        prefill, decode = (sorted(part) for part in zip(*rounds, strict=True))
+        read, written = batch * prompt, batch * (new - 1)
         found.append(
             BatchSpeed(
-                batch=batch, prefill_tokens_per_second=batch * prompt / prefill,
-                decode_tokens_per_second=batch * (new - 1) / decode,
+                batch=batch,
+                prefill_tokens_per_second=read / statistics.median(prefill), prefill_low=read / prefill[-1], prefill_high=read / prefill[0],
+                decode_tokens_per_second=written / statistics.median(decode), decode_low=written / decode[-1],
+                decode_high=written / decode[0],
             )
         )  # fmt: skip
-    firsts = sorted(one_round(runner, 1, prompt, 2).prefill for _ in range(FIRSTS))
+    firsts = sorted([one_round(runner, 1, prompt, 2).prefill for _ in range(WARM + FIRSTS)][WARM:])
     result = SpeedResults(
         step=opened.step, device=str(runner.device), threads=torch.get_num_threads(), precision=config.precision, prompt_tokens=prompt,
-        new_tokens=new, batches=found, first_token_p50=statistics.median(firsts), first_token_p95=firsts[int(0.95 * (FIRSTS - 1))],
+        new_tokens=new, rounds=ROUNDS, batches=found, first_token_p50=statistics.median(firsts), first_token_p95=firsts[int(0.95 * (FIRSTS - 1))],
         memory_mib=memory_mib(runner.device),
     )  # fmt: skip
     (run / SPEED).write(result.to_json())

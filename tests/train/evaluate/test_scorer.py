@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from corpusmill.common.errors import Diverged
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.evaluate.rows import Query
+from corpusmill.train.evaluate.divergence import divergences
+from corpusmill.train.evaluate.rows import Query, Tree, laid_out
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.mesh import World
@@ -100,3 +102,43 @@ def test_surprises_of_the_likeliest_token(config: Make) -> None:
         assert torch.equal(~torch.signbit(found)[scored], (shares.argmax(-1) == batch["labels"])[scored])
         assert not found[~scored].any()
     assert float(shares.amax()) == 1.0
+
+
+@pytest.mark.parametrize("name", ["embedding.weight", "layers.1.ffn.down.weight"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_log_probabilities_that_are_no_numbers_are_refused(config: Make, name: str, value: float) -> None:
+    """Of choices that are all NaN the first is the highest: it was right in every pair of BLiMP."""
+    made = model()
+    with torch.no_grad():
+        made.get_parameter(name).view(-1)[7:9] = value
+    given = scorer(made, config)
+    batch = laid_out([[Tree([1, 2], [[3, 4], [5]], [0, 1])]]).batch
+    for call in (
+        lambda: given.answers(queries()),
+        lambda: given.total([batch]),
+        lambda: list(given.losses([batch])),
+        lambda: list(given.surprises_of_likeliest([batch])),
+        lambda: list(divergences(given, scorer(model(), config), [batch])),
+        lambda: list(divergences(scorer(model(), config), given, [batch])),
+    ):
+        with pytest.raises(
+            Diverged,
+            match=f"log-probabilities are not finite.* {name} is not: the training diverged, score an",
+        ) as found:
+            call()
+        assert "\n" not in str(found.value)
+
+
+def test_half_precision_scores_and_chooses_as_single(config: Make) -> None:
+    """bf16 has 8 bits: a token's log-probability is within 0.1 nats of that in single precision, on average within 0.02, and of
+    choices that are 0.2 nats apart or more the same one is the likeliest."""
+    made, given = model(), queries(2)
+    single = scorer(made, config).answers(given)
+    half = scorer(made, config, precision="bf16").answers(given)
+    off = np.concatenate([np.abs(one.tokens - other.tokens) for one, other in zip(single, half, strict=True)])
+    assert 0.005 < off.max() < 0.1 and off.mean() < 0.02
+    sums = [np.array([answer.sum for answer in found]).reshape(-1, 4) for found in (single, half)]
+    ordered = np.sort(sums[0])
+    clear = ordered[:, -1] - ordered[:, -2] > 0.2
+    assert clear.sum() >= 25
+    np.testing.assert_array_equal(sums[0].argmax(1)[clear], sums[1].argmax(1)[clear])

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.format import quantity
 from corpusmill.common.ids import checksum
 from corpusmill.common.jsonl import read_jsonl
 from corpusmill.schemas.generation import Sampling
+from corpusmill.train.evaluate.judge.texts import kept_texts
 
 
 class Pair(NamedTuple):
@@ -31,13 +33,41 @@ class Model(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """`same`: pairs of equal texts, which nobody is asked about."""
+    """`same`: pairs of equal texts, which nobody is asked about; `alone`: texts of each model whose prompt the other one does not have (so
+    often); `repeated`: pairs of which an earlier one has the same prompt and texts."""
 
     a: Model
     b: Model
     rows: list[Pair]
     same: int
     sampling: Sampling | None
+    alone: tuple[int, int] = (0, 0)
+    repeated: int = 0
+
+    def notes(self) -> list[str]:
+        """What is left out, in lines for the user."""
+
+        def left(count: int) -> str:
+            return "is left out" if count == 1 else "are left out"
+
+        lines = []
+        if self.same:
+            lines.append(f"{quantity(self.same, 'pair')} of equal texts {left(self.same)}")
+        if any(self.alone):
+            own = (
+                f"{quantity(count, 'text')} of {model.name}"
+                for count, model in zip(self.alone, (self.a, self.b), strict=True)
+                if count
+            )
+            one = sum(self.alone) == 1
+            lines.append(
+                f"{' and '.join(own)} {'has' if one else 'have'} no partner with the same prompt and {left(sum(self.alone))}"
+            )
+        if self.repeated:
+            lines.append(
+                f"{quantity(self.repeated, 'pair')} that {'occurs' if self.repeated == 1 else 'occur'} again {left(self.repeated)}"
+            )
+        return lines
 
 
 def pair_id(prompt: str, a: str, b: str) -> str:
@@ -52,21 +82,24 @@ def paired(a: Model, b: Model, sampling: Sampling | None = None, most: int | Non
     waiting: dict[str, list[str]] = {}
     for prompt, text in reversed(b.texts):
         waiting.setdefault(prompt, []).append(text)
-    rows, same = list[Pair](), 0
+    rows, same, alone, repeated = list[Pair](), 0, 0, 0
     known = set[str]()
     for prompt, text in a.texts:
         if not waiting.get(prompt):
+            alone += 1
             continue
         other = waiting[prompt].pop()
         pair = Pair(pair_id(prompt, text, other), prompt, text, other)
         if text == other:
             same += 1
-        elif pair.id not in known:
+        elif pair.id in known:
+            repeated += 1
+        else:
             known.add(pair.id)
             rows.append(pair)
     if not rows and not same:
         raise UserError(f"{a.name} and {b.name} have no prompt in common")
-    return Pairs(a, b, rows[:most], same, sampling)
+    return Pairs(a, b, rows[:most], same, sampling, (alone, sum(map(len, waiting.values()))), repeated)
 
 
 def from_file(file: Path) -> Model:
@@ -74,15 +107,19 @@ def from_file(file: Path) -> Model:
     return Model(str(file), [(row["prompt"], row["text"]) for row in read_jsonl(file, "prompt", "text")])
 
 
-def from_run(run: str, prompts: Sequence[str], sampling: Sampling, rows: int = 16) -> Model:
-    """Texts by the newest checkpoint of a run; equal arguments and weights, equal texts."""
+def from_run(run: str, prompts: Sequence[str], sampling: Sampling, file: Path, rows: int = 16) -> Model:
+    """Texts by the newest checkpoint of a run; those that `file` has of the same weights and sampling are taken from there."""
     from corpusmill.train.evaluate.splits import newest_checkpoint
-    from corpusmill.train.generate.generate import open_model, texts
+    from corpusmill.train.generate import generate
     from corpusmill.train.run_folder import open_run
 
     config, folder = open_run(run)
     weights = newest_checkpoint(folder).weights_xxh3
-    found = texts(open_model(config, folder), prompts, sampling, rows)
+
+    def write() -> list[str]:
+        return generate.texts(generate.open_model(config, folder), prompts, sampling, rows)
+
+    found = kept_texts(file, run, weights, prompts, sampling, write)
     return Model(run, list(zip(prompts, found, strict=True)), weights)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -79,18 +79,46 @@ def read(files: Iterable[Path]) -> list[Judgement]:
 
 
 def latest(rows: Iterable[Judgement]) -> list[Judgement]:
-    """The last rating of each rater on each pair, in the order of the first ones."""
-    found: dict[tuple[str, str], Judgement] = {}
+    """The last rating of each rater on each pair of two models, in the order of the first ones. Models may have the same texts: a pair
+    of those is another one."""
+    return _last(rows, lambda row: (row.rater, row.pair, row.models))
+
+
+def latest_of_texts(rows: Iterable[Judgement]) -> list[Judgement]:
+    """Likewise of each pair of texts, whichever models they are of."""
+    return _last(rows, lambda row: (row.rater, row.pair))
+
+
+def _last(rows: Iterable[Judgement], key: Callable[[Judgement], Hashable]) -> list[Judgement]:
+    found: dict[Hashable, Judgement] = {}
     for row in rows:
-        found[row.rater, row.pair] = row
+        found[key(row)] = row
     return list(found.values())
+
+
+def labelled(rows: Sequence[Judgement]) -> tuple[list[Judgement], dict[str, list[str]]]:
+    """The ratings with models of one name but other weights under names of their own; and these names, by the one that they had."""
+    versions: dict[str, set[str | None]] = {}
+    for row in rows:
+        for name, weights in row.models:
+            versions.setdefault(name, set()).add(weights)
+    several = {name: found for name, found in versions.items() if len(found) > 1}
+
+    def label(name: str, weights: str | None) -> str:
+        return f"{name} ({weights[:8] if weights else 'texts of a file'})" if name in several else name
+
+    named = [
+        row.model_copy(update={"a": label(row.a, row.weights_a), "b": label(row.b, row.weights_b)})
+        for row in rows
+    ]
+    return named, {name: sorted(label(name, one) for one in found) for name, found in several.items()}
 
 
 def preferences(rows: Iterable[Judgement]) -> list[Preference]:
     """Of each pair on which more raters prefer one text than the other, that text and the other one, in the order of the ratings."""
     votes: dict[str, int] = {}
     texts: dict[str, tuple[str, str, str]] = {}
-    for row in latest(rows):
+    for row in latest_of_texts(rows):
         prompt, a, b = texts.setdefault(row.pair, (row.prompt, row.text_a, row.text_b))
         turned = (
             -1 if (row.text_a, row.text_b) != (a, b) else 1

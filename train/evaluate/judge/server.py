@@ -91,8 +91,9 @@ class Session:
             return self._shown(rater, done[at - 1] if at else before)
 
     def _done(self, rater: str) -> list[str]:
-        rows = latest(row for row in self.ratings.rows if row.rater == rater)
-        return [row.pair for row in rows if row.pair in self._by_id]
+        models = frozenset((one.name, one.weights) for one in (self.pairs.a, self.pairs.b))
+        own = (row for row in self.ratings.rows if row.rater == rater and row.models == models)
+        return [row.pair for row in latest(own) if row.pair in self._by_id]
 
     def _shown(self, rater: str, pair: str | None) -> dict[str, Any]:
         done = set(self._done(rater))

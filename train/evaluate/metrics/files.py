@@ -11,7 +11,7 @@ from corpusmill.common.jsonl import read_jsonl
 from corpusmill.common.storage import Folder
 from corpusmill.train.evaluate.metrics import glue
 from corpusmill.train.evaluate.metrics.answers import ANSWER_METRICS, pass_at_k
-from corpusmill.train.evaluate.metrics.texts import TEXT_METRICS
+from corpusmill.train.evaluate.metrics.texts import TEXT_METRICS, of_texts
 from corpusmill.train.evaluate.statistics import estimate
 
 PASS = re.compile(r"pass@([1-9][0-9]*)")
@@ -41,9 +41,8 @@ def score_texts(url: str, metrics: Sequence[str]) -> dict[str, Any]:
             values = [metric(text, wanted) for text, wanted in zip(texts, references, strict=True)]
             result["metrics"][name] = estimate(values, names).model_dump()
         else:
-            scored = TEXT_METRICS[name](texts, references, names)
-            suffix = "-stemmed" if name == "rouge-stemmed" else ""
-            result["metrics"] |= {key + suffix: one.model_dump() for key, one in scored.figures.items()}
+            scored = of_texts(name, texts, references, names)
+            result["metrics"] |= {key: one.model_dump() for key, one in scored.figures.items()}
             result["signatures"][name] = scored.signature
     return result
 
@@ -55,15 +54,25 @@ def score_labels(url: str, task: str, data: str) -> dict[str, Any]:
     if not rows or any(row.get("label") == -1 or row.get("answers") == [] for row in rows):
         raise UserError(f"--data {data}: has no labels to compare with")
     predictions: dict[str, Any] = {}
+    first: dict[str, int] = {}
     for number, row in enumerate(read_rows(url), 1):
         if "idx" not in row or "label" not in row:
             raise UserError(f"{url}: row {number} has no idx and label")
-        predictions[str(row["idx"])] = row["label"]
+        idx, label = str(row["idx"]), row["label"]
+        if isinstance(label, list | dict):
+            raise UserError(
+                f"{url}: row {number}: label is neither a text nor a number: the name or number of a label, or a text for ReCoRD"
+            )
+        if idx in first:
+            raise UserError(
+                f"{url}: row {number}: a second prediction for idx {idx}, after row {first[idx]}: keep one"
+            )
+        predictions[idx], first[idx] = label, number
     missing = [row["idx"] for row in rows if row["idx"] not in predictions]
     if missing or len(predictions) != len(rows):
-        first = f", such as that of idx {missing[0]}" if missing else ""
+        example = f", such as that of idx {missing[0]}" if missing else ""
         raise UserError(
-            f"{url}: {len(predictions)} predictions for {len(rows)} rows of {data}; {len(missing)} are missing{first}"
+            f"{url}: {len(predictions)} predictions for {len(rows)} rows of {data}; {len(missing)} are missing{example}"
         )
     figures = glue.score(task, rows, [predictions[row["idx"]] for row in rows])
     return {

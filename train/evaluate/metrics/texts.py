@@ -128,3 +128,12 @@ TEXT_METRICS: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]], Cluste
     "rouge-stemmed": lambda texts, references, clusters: rouge(texts, references, clusters, stemmer=True),
     "meteor": meteor,
 }
+
+
+def of_texts(
+    metric: str, texts: Sequence[str], references: Sequence[Sequence[str]], clusters: Clusters = None
+) -> Scored:
+    """By a key of `TEXT_METRICS`; figures of stemmed words have `-stemmed` behind their names."""
+    found = TEXT_METRICS[metric](texts, references, clusters)
+    suffix = "-stemmed" if metric == "rouge-stemmed" else ""
+    return found._replace(figures={name + suffix: one for name, one in found.figures.items()})

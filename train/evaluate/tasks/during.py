@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.format import quantity
 from corpusmill.common.hugging_face import library
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.evaluation import Item
+from corpusmill.schemas.tasks import METRICS, Metric
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.statistics import centred, of_core
 from corpusmill.train.evaluate.tasks.encode import Encoder
 from corpusmill.train.evaluate.tasks.read import find_task
-from corpusmill.train.evaluate.tasks.run import Model, Prepared, chance, prepare
+from corpusmill.train.evaluate.tasks.run import Model, Prepared, chance, figures, prepare
 from corpusmill.train.evaluate.tasks.run import score as score_task
+from corpusmill.train.evaluate.tasks.score import asked, fitting
+from corpusmill.train.log.sinks import log_line
 from corpusmill.train.run_folder import TOKENIZER, read_json, write_json
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 ITEMS_FILE = "evaluation/during.json"  # items of each task, the same for the whole run
 LEAST = 20  # items of a task: fewer say nothing
+EARLY = "gold_logprob_per_byte"
 TRIED = 8  # items of a task whose time is measured
 
 
@@ -40,13 +44,15 @@ class Scores(NamedTuple):
 
     def line(self) -> str:
         """The first figure of each task."""
-        return "  ".join(f"{name} {next(iter(found.values())):.4f}" for name, found in self.tasks.items())
+        first = {name: next(iter(found.values()), None) for name, found in self.tasks.items()}
+        return "  ".join(f"{name} {'–' if one is None else f'{one:.4f}'}" for name, one in first.items())
 
 
 class TaskCurves:
     """The tasks of `config.evaluation`, read when a run starts, so that mistakes in them end it at once.
 
-    Raises `UserError` for a task that cannot be read or generates texts. All processes call it together.
+    Raises `UserError` for a task that cannot be read, generates texts or has no item that the model can score. All processes call it
+    together.
     """
 
     def __init__(self, config: TrainConfig, run: Folder, world: World, shards: Shards) -> None:
@@ -54,14 +60,20 @@ class TaskCurves:
         files = {name: [file] if isinstance(file, str) else file for name, file in given.data.items()}
         folders = [given.folder] if given.folder else []
         self.config, self.run, self.world = config, run, world
-        self.prepared = [prepare(find_task(name), files, folders, given.limit) for name in given.tasks]
-        for one in self.prepared:
+        prepared = [prepare(find_task(name), files, folders, given.limit) for name in given.tasks]
+        for one in prepared:
             if one.task.output_type == "generate_until":
                 raise UserError(
                     f"evaluation.tasks: {one.task.task} generates texts; a run scores choices alone: leave it to `corpusmill"
                     " evaluate`"
                 )
         self.encoder = Encoder(library(shards.tokenizer(), str(run / TOKENIZER)), shards.set.eos_id)
+        self.prepared = [scorable(one, self.encoder, config.data.sequence_length) for one in prepared]
+        for one in self.prepared:
+            if one.skipped and world.first:
+                reasons = "; ".join(f"{reason} ({count:,})" for reason, count in one.skipped.items())
+                count = quantity(one.skipped.total(), "item")
+                log_line(f"evaluation: {one.task.task}: {count} left out: {reasons}")
         self.counts = self._known()
 
     def scores(self, model: ParallelModel, seconds_per_step: float) -> tuple[Scores, str]:
@@ -77,7 +89,7 @@ class TaskCurves:
         tasks, centre = dict[str, dict[str, float]](), list[tuple[float, float]]()
         for one, count in zip(self.prepared, self.counts, strict=True):
             items = score_task(part_of(one, count), ready).items
-            tasks[one.task.task] = means(items)
+            tasks[one.task.task] = {name: found.value for name, found in figures(one.task, items).items()}
             if (part := of_core(items, chance(one.task, items))) is not None:
                 centre.append(part)
         return Scores(tasks, centred(centre)), line
@@ -129,17 +141,19 @@ def part_of(one: Prepared, count: int) -> Prepared:
     return one._replace(questions=[one.questions[n * total // count] for n in range(count)])
 
 
-def means(items: Sequence[Item]) -> dict[str, float]:
-    """The means of the items' metrics, and of the right choice's log-probability in nats per byte: it moves before an accuracy
-    does."""
-    if not items:
-        return {}
-    found = {name: sum(item.metrics[name] for item in items) / len(items) for name in items[0].metrics}
-    gold = [
-        item.logprobs[item.gold] / max(len(item.choices[item.gold].encode()), 1)
-        for item in items
-        if item.gold is not None
+def scorable(one: Prepared, encoder: Encoder, longest: int) -> Prepared:
+    """A task with those questions that a model of so many positions can score, and with the right choice's log-probability per byte
+    among its metrics, where it is defined: it moves before an accuracy does. Raises `UserError` if there is no such question."""
+    skipped = Counter[str]()
+    questions = [
+        each.question for each in fitting(asked(one.task, one.questions, encoder, longest), longest, skipped)
     ]
-    if gold and "gold_logprob_per_byte" not in found:
-        found["gold_logprob_per_byte"] = sum(gold) / len(gold)
-    return found
+    if not questions:
+        raise UserError(
+            f"evaluation.tasks: {one.task.task}: no item can be scored: {next(iter(skipped))}; the model has {longest} positions"
+            " (data.sequence_length)"
+        )
+    task = one.task
+    if task.output_type in METRICS[EARLY][0] and not task.wants(EARLY):
+        task = task.model_copy(update={"metric_list": [*task.metrics, Metric(metric=EARLY)]})
+    return one._replace(task=task, questions=questions, skipped=one.skipped + skipped)

@@ -1,4 +1,5 @@
-"""Metrics of one item: of choices by their log-probabilities, of a generated text by comparison with right ones."""
+"""Metrics of one item: of choices by their log-probabilities, of a generated text by comparison with right ones. And those of all texts
+together."""
 
 from __future__ import annotations
 
@@ -11,9 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.schemas.evaluation import Estimate, Item
 from corpusmill.schemas.tasks import Filter, Metric, Step, Task
-from corpusmill.train.evaluate.metrics.answers import PUNCTUATION, squad_exact, squad_f1
+from corpusmill.train.evaluate.metrics.answers import ANSWER_METRICS, PUNCTUATION
+from corpusmill.train.evaluate.metrics.texts import TEXT_METRICS, of_texts
 
+CORPUS = ("bleu", "chrf", "chrf++")  # of all texts together, no mean of theirs
 DIGITS = str.maketrans("", "", string.digits)
 
 
@@ -86,23 +90,58 @@ CHOICE_METRICS: dict[str, Callable[[Choices], float]] = {
 
 
 def text_metrics(task: Task, generated: str, references: Sequence[str]) -> dict[str, float]:
-    """By name; with several filters by metric and filter, as `exact_match,strict-match`."""
+    """By name; with several filters by metric and filter, as `exact_match,strict-match`. Metrics of all texts together are not an
+    item's."""
     found: dict[str, float] = {}
-    for filter in task.filter_list or [Filter(name="none", filter=[])]:
-        text = filtered(generated, filter.filter)
-        behind = f",{filter.name}" if len(task.filter_list) > 1 else ""
+    for behind, steps in filters(task):
+        text = filtered(generated, steps)
         for one in task.metrics:
-            found[one.metric + behind] = compared(one, text, references)
+            if one.metric not in CORPUS:
+                own = compared(one, text, references)
+                found.update((name + behind, value) for name, value in own.items())
     return found
 
 
-def compared(metric: Metric, text: str, references: Sequence[str]) -> float:
-    if metric.metric == "exact_match":
+def corpus_metrics(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
+    """What is computed of all texts together, as `corpusmill score` does; named likewise."""
+    found: dict[str, Estimate] = {}
+    references, clusters = [item.references for item in items], [item.cluster for item in items]
+    for behind, steps in filters(task):
+        texts = [filtered(item.generated or "", steps) for item in items]
+        for metric in CORPUS:
+            if task.wants(metric):
+                own = of_texts(metric, texts, references, clusters).figures
+                found.update((name + behind, value) for name, value in own.items())
+    return found
+
+
+def signatures(task: Task, items: Sequence[Item]) -> list[str]:
+    """How a task's metrics of texts are computed, each in one line; they name how many references texts have. Raises `UserError` if a
+    library for them is not installed."""
+    numbers = [item.references for item in items] or [[""]]
+    some = [min(numbers, key=len), max(numbers, key=len)]
+    return [
+        f"{metric}: {of_texts(metric, [''] * 2, some).signature}"
+        for metric in TEXT_METRICS
+        if task.wants(metric)
+    ]
+
+
+def filters(task: Task) -> list[tuple[str, Sequence[Step]]]:
+    """What of a generated text is compared: what stands behind a metric's name, and the steps."""
+    given = task.filter_list or [Filter(name="none", filter=[])]
+    return [(f",{one.name}" if len(given) > 1 else "", one.filter) for one in given]
+
+
+def compared(metric: Metric, text: str, references: Sequence[str]) -> dict[str, float]:
+    """Figures of one text, by name."""
+    name = metric.metric
+    if name == "exact_match":
         wanted = {comparable(metric, reference) for reference in references}
-        return float(comparable(metric, text) in wanted)
-    if metric.metric == "squad_exact":
-        return squad_exact(text, references)
-    return squad_f1(text, references)
+        return {name: float(comparable(metric, text) in wanted)}
+    if name in TEXT_METRICS:
+        return {key: one.value for key, one in of_texts(name, [text], [references]).figures.items()}
+    return {name: ANSWER_METRICS[name](text, references)}
 
 
 def filtered(text: str, steps: Sequence[Step]) -> str:

@@ -30,6 +30,7 @@ from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import estimate, linearised
 from corpusmill.train.evaluate.tasks.data import files_of, read_rows
 from corpusmill.train.evaluate.tasks.encode import Encoder
+from corpusmill.train.evaluate.tasks.metrics import corpus_metrics, signatures
 from corpusmill.train.evaluate.tasks.read import Found, find_task
 from corpusmill.train.evaluate.tasks.render import Question, Renderer
 from corpusmill.train.evaluate.tasks.score import Answers, Scored, score_choices, score_rolling, score_texts
@@ -66,6 +67,7 @@ def prepare(
     if fewshot is not None:
         found = found._replace(task=found.task.model_copy(update={"num_fewshot": fewshot}))
     task = found.task
+    signatures(task, [])  # which finds a library that is missing before anything is generated
     files = files_of(found, given, folders)
     rows, examples = read_rows(files.rows), read_rows(files.examples)
     total = len(rows.rows) + rows.skipped.total()
@@ -114,7 +116,7 @@ def score(prepared: Prepared, model: Model, rows: int = 16) -> Scored:
 def summary(prepared: Prepared, scored: Scored, key: str, context: int | None = None) -> TaskResult:
     """The figures of a task, of all its items and by slice, of a model with `context` positions."""
     task, items = prepared.task, scored.items
-    notes = [*prepared.notes, *scored.notes]
+    notes = [*prepared.notes, *scored.notes, *(signatures(task, items) if items else [])]
     if task.output_type == "schema":
         notes.append("scored is the common end of the choices, after contexts that differ")
     slices: dict[str, dict[str, dict[str, Estimate]]] = {}
@@ -157,6 +159,7 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
             chosen, [item.gold for item in items], [CLASSES[n] for n in classes], 1, clusters
         )
         found.update((name, named[CLASSES[name]]) for name in classes)
+    found.update(corpus_metrics(task, items))
     if task.wants("perplexity"):
         found["perplexity"] = exponential(scaled(found["loglikelihood"], -1))
     return found

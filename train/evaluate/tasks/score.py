@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -48,14 +48,8 @@ def score_choices(
 ) -> Scored:
     """Items of a task whose choices are compared, or whose one continuation is scored. `longest`: positions of the model."""
     items, skipped, cut = list[Item](), Counter[str](), 0
-    for part in parts(asked(task, questions, encoder)):
-        fit = []
-        for one in part:
-            reason = unfit([*one.queries, *one.alone], longest)
-            if reason:
-                skipped[reason] += 1
-            else:
-                fit.append(one)
+    for part in parts(asked(task, questions, encoder, longest)):
+        fit = fitting(part, longest, skipped)
         if not fit:
             continue
         found = iter(answers([query for one in fit for query in (*one.queries, *one.alone)]))
@@ -74,10 +68,8 @@ def score_rolling(
 ) -> Scored:
     """Items of a task whose whole texts are scored."""
     items, skipped = list[Item](), Counter[str]()
-    found = (Asked(one, encoder.windows(one.texts[0], longest, task.stride), []) for one in questions)
-    for part in parts(found):
-        fit = [one for one in part if one.queries]
-        skipped.update({NO_TOKEN: len(part) - len(fit)} if len(fit) < len(part) else {})
+    for part in parts(asked(task, questions, encoder, longest)):
+        fit = fitting(part, longest, skipped)
         given = iter(answers([query for one in fit for query in one.queries]) if fit else [])
         for one in fit:
             windows = [next(given) for _ in one.queries]
@@ -89,8 +81,12 @@ def score_rolling(
     return Scored(items, skipped, [f"texts are read in windows of {longest} tokens, {scored}"])
 
 
-def asked(task: Task, questions: Sequence[Question], encoder: Encoder) -> Iterator[Asked]:
+def asked(task: Task, questions: Sequence[Question], encoder: Encoder, longest: int) -> Iterator[Asked]:
     """The questions as token ids."""
+    if task.output_type == "loglikelihood_rolling":
+        for one in questions:
+            yield Asked(one, encoder.windows(one.texts[0], longest, task.stride), [])
+        return
     alone = task.wants("acc_mutual_info")
     for start in range(0, len(questions), QUERIES):
         some = questions[start : start + QUERIES]
@@ -115,9 +111,20 @@ def parts(found: Iterator[Asked]) -> Iterator[list[Asked]]:
         yield part
 
 
+def fitting(found: Iterable[Asked], longest: int, skipped: Counter[str]) -> list[Asked]:
+    """Those that a model of so many positions can score; why it cannot score the others is counted in `skipped`."""
+    fit = []
+    for one in found:
+        if reason := unfit([*one.queries, *one.alone], longest):
+            skipped[reason] += 1
+        else:
+            fit.append(one)
+    return fit
+
+
 def unfit(queries: Sequence[Query], longest: int) -> str | None:
     """Why a model cannot score these."""
-    if any(not query.continuation for query in queries):
+    if not queries or any(not query.continuation for query in queries):
         return NO_TOKEN
     if any(len(query.continuation) > longest for query in queries):
         return TOO_LONG

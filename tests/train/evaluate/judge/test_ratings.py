@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.common.errors import UserError, WorkError
+from corpusmill.schemas.judging import Judgement
 from corpusmill.train.evaluate.judge.pairs import Model, from_file, pair_id, paired
 from corpusmill.train.evaluate.judge.ratings import Ratings, latest, preferences, read
 from corpusmill.train.evaluate.judge.report import report
@@ -25,6 +26,14 @@ def test_pairs_are_matched_by_prompt_and_place() -> None:
         ("p", "3", "5"),
     ]
     assert found.same == 1 and len(paired(a, b, most=2).rows) == 2
+    assert found.alone == (1, 1) and found.repeated == 0
+    again = paired(Model("a", [*a.texts, ("q", "2")]), Model("b", [("q", "6"), *b.texts, ("q", "6")]))
+    assert len(again.rows) == 3 and again.repeated == 1
+    assert again.notes() == [
+        "1 pair of equal texts is left out",
+        "1 text of a and 2 texts of b have no partner with the same prompt and are left out",
+        "1 pair that occurs again is left out",
+    ]
     turned = paired(b, a)
     assert {row.id for row in turned.rows} == {row.id for row in found.rows}
     assert pair_id("p", "1", "4") == pair_id("p", "4", "1") != pair_id("p", "1", "5")
@@ -122,7 +131,7 @@ def test_the_report_counts_and_finds() -> None:
     [one] = found.comparisons
     assert (one.a, one.b, one.ratings) == ("x", "y", 80) and one.ratings == one.wins_a + one.wins_b + one.ties
     assert one.win_rate.value == pytest.approx((one.wins_a + one.ties / 2) / 80)
-    assert one.win_rate.clusters == 60 and one.win_rate.method == "clustered"
+    assert one.win_rate.clusters == 60 and one.win_rate.method == "agresti-min"
     assert (
         found.agreement.pairs == 20
         and found.agreement.alpha is not None
@@ -136,3 +145,45 @@ def test_the_report_counts_and_finds() -> None:
     assert any(line.startswith("position bias") for line in found.findings)
     even = report(drawn({"x": 0.0, "y": 0.0}, 60, seed=2))
     assert any("no difference beyond chance" in line for line in even.findings)
+
+
+def same_texts(choice: str, other: str, rater: str, prompt: str, weights: str | None = None) -> Judgement:
+    """A rating of `x` against another model whose texts are those of `y`."""
+    given = judgement(choice, prompt, rater=rater)
+    return given.model_copy(update={"b": other, "weights_b": weights})
+
+
+def test_ratings_of_equal_texts_by_several_models_are_all_counted() -> None:
+    """Two models may have the same texts, decoded greedily or empty: A-B and A-C are two comparisons, not one that was changed. Raters
+    who choose the same texts agree, whatever models these are of."""
+    choices = ["a", "b", "a", "tie", "b", "a"] * 2
+    rows = [
+        same_texts(choice, other, rater, str(number))
+        for number, choice in enumerate(choices)
+        for rater, others in (("r", "yz"), ("s", "zy"))
+        for other in others
+    ]
+    found = report(rows)
+    assert found.replaced == 0 and found.ratings == 48 and found.pairs == 24
+    assert [(one.a, one.b, one.ratings) for one in found.comparisons] == [("x", "y", 24), ("x", "z", 24)]
+    assert found.agreement.pairs == 12
+    assert found.agreement.alpha is not None and found.agreement.alpha.value == 1.0
+    assert len(preferences(rows)) == 10  # a pair of texts once, whichever models they are of
+
+
+def test_versions_of_a_model_are_counted_apart() -> None:
+    rows = [same_texts("a", "y", "r", str(n), "0123456789abcdef") for n in range(5)]
+    rows += [same_texts("b", "y", "r", str(n), "fedcba9876543210") for n in range(5)]
+    found = report(rows)
+    assert found.replaced == 0
+    assert [(one.b, one.wins_a) for one in found.comparisons] == [("y (01234567)", 5), ("y (fedcba98)", 0)]
+    assert any(line.startswith("y: ratings of 2 versions of its weights") for line in found.findings)
+    assert report(rows[:5]).comparisons[0].b == "y"
+
+
+def test_models_that_are_not_connected_are_said_to_be() -> None:
+    rows = drawn({"a": 0.0, "b": 0.1}, 30) + drawn({"c": 0.0, "d": 0.1}, 30)
+    found = report(rows)
+    assert found.groups == [["a", "b"], ["c", "d"]] and not found.scores
+    assert any("no rating compares models of different groups: a, b; c, d" in line for line in found.findings)
+    assert not any("only won" in line for line in found.findings)

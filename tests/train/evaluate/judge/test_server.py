@@ -95,6 +95,18 @@ def test_rating_is_blind_kept_at_once_and_resumed(tmp_path: Path) -> None:
     assert [row.choice for row in read([file])][1:3] == ["both_bad", "tie"]
 
 
+def test_pairs_of_other_models_with_the_same_texts_are_asked(tmp_path: Path) -> None:
+    file, given = tmp_path / "ratings.jsonl", pairs(3)
+    with serving(file, given) as server:
+        shown = post(server, "/next", {"rater": "Ann"})[1]
+        post(server, "/rate", {"rater": "Ann", "pair": shown["pair"], "choice": "left"})
+    for other in (given.b._replace(name="runs/third"), given.b._replace(weights="0123")):
+        with serving(file, given._replace(b=other)) as server:
+            assert post(server, "/next", {"rater": "Ann"})[1]["done"] == 0
+    with serving(file, given) as server:
+        assert post(server, "/next", {"rater": "Ann"})[1]["done"] == 1
+
+
 def test_sides_are_drawn_for_each_rater(tmp_path: Path) -> None:
     with serving(tmp_path / "r.jsonl", pairs(200)) as server:
         session = server.session

@@ -185,3 +185,27 @@ def test_rows_are_written_as_data_of_a_task(tmp_path: Path) -> None:
     assert [json.loads(line) for line in done.stdout.splitlines()] == [TSV["mnli"][1]]
     missing = CliRunner().invoke(app, ["glue-rows", "mnli", str(tmp_path / "none")])
     assert isinstance(missing.exception, UserError) and "no such file" in str(missing.exception)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            ['{"idx": 0, "label": 0}', '{"idx": "0", "label": 1}'],
+            "row 2: a second prediction for idx 0, after row 1",
+        ),
+        (
+            ['{"idx": 0, "label": [1]}'],
+            "row 1: label is neither a text nor a number: the name or number of a label",
+        ),
+        (['{"idx": 0, "label": {"a": 1}}'], "row 1: label is neither a text nor a number"),
+    ],
+)
+def test_predictions_that_are_none_are_one_line(tmp_path: Path, lines: list[str], message: str) -> None:
+    from corpusmill.train.evaluate.metrics.files import score_labels
+
+    data, file = tmp_path / "dev.tsv", tmp_path / "predictions.jsonl"
+    data.write_text("index\tsentence1\tsentence2\tlabel\n0\tA.\tB.\tentailment\n")
+    file.write_text("\n".join(lines))
+    with pytest.raises(UserError, match=f"predictions.jsonl: {message}"):
+        score_labels(str(file), "rte", str(data))

@@ -12,10 +12,11 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import SPEED, SpeedResults
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.evaluate.report.page import PAGE, write
+from corpusmill.train.generate import speed
 from corpusmill.train.generate.engine import Engine
 from corpusmill.train.generate.generate import open_model
 from corpusmill.train.generate.product import Product
-from corpusmill.train.generate.speed import measure, one_round
+from corpusmill.train.generate.speed import FIRSTS, ROUNDS, WARM, Round, measure, one_round
 
 
 def test_figures_add_up_and_are_on_the_page(reader: Path, tmp_path: Path) -> None:
@@ -27,8 +28,26 @@ def test_figures_add_up_and_are_on_the_page(reader: Path, tmp_path: Path) -> Non
     assert 0 < found.first_token_p50 <= found.first_token_p95 and found.memory_mib > 10
     for one in found.batches:
         assert one.prefill_tokens_per_second > one.decode_tokens_per_second > 1
+        assert one.prefill_low <= one.prefill_tokens_per_second <= one.prefill_high
+        assert one.decode_low < one.decode_tokens_per_second < one.decode_high
     write(config, run)
-    assert f"{round(found.batches[1].decode_tokens_per_second):,}" in (run / PAGE).read().decode()
+    page, one = (run / PAGE).read().decode(), found.batches[1]
+    assert all(
+        f"{round(n):,}" in page for n in (one.decode_tokens_per_second, one.decode_low, one.decode_high)
+    )
+    assert found.rounds == ROUNDS
+
+
+def test_the_first_rounds_do_not_count(reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three, as memory is taken and caches are filled; the figures are medians of the others, between their lowest and highest."""
+    shutil.copytree(reader / "run", tmp_path / "run")
+    taken = iter([9.0, 9.0, 9.0, 1.0, 2.0, 4.0, 5.0, 8.0, *([1.0] * (WARM + FIRSTS))])
+    monkeypatch.setattr(speed, "one_round", lambda *_: Round(1.0, next(taken)))
+    found = measure(load(TrainConfig, reader / "config.yaml"), Folder(tmp_path / "run"), batches=(2,))
+    (one,) = found.batches
+    assert WARM == 3 and next(taken, None) is None
+    tokens = 2 * (found.new_tokens - 1)
+    assert (one.decode_low, one.decode_tokens_per_second, one.decode_high) == (tokens / 8, tokens / 4, tokens)
 
 
 def test_a_round_generates_all_that_it_counts(reader: Path, monkeypatch: pytest.MonkeyPatch) -> None:

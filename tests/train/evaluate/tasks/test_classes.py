@@ -9,10 +9,28 @@ import pytest
 
 from corpusmill.schemas.evaluation import Item
 from corpusmill.schemas.tasks import CLASSES, Task
+from corpusmill.train.evaluate.tasks.data import Row
 from corpusmill.train.evaluate.tasks.read import find_task, shipped
+from corpusmill.train.evaluate.tasks.render import Renderer
 from corpusmill.train.evaluate.tasks.run import figures
 
-GLUE = ("cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "cb", "copa", "wic", "multirc", "boolq")
+GLUE = (
+    "cola",
+    "sst2",
+    "mrpc",
+    "qqp",
+    "mnli",
+    "qnli",
+    "rte",
+    "wnli",
+    "cb",
+    "copa",
+    "wic",
+    "multirc",
+    "boolq",
+    "wsc",
+    "record",
+)
 
 
 def item(number: int, gold: int, chosen: int, classes: int) -> Item:
@@ -47,3 +65,22 @@ def test_glue_and_superglue_are_shipped() -> None:
         assert find_task(name).task.wants(metric), name
     assert {name for name in GLUE if find_task(name).task.wants("f1")} == {"sst2", "mrpc", "qqp", "multirc"}
     assert find_task("cola").task.wants("mcc") and find_task("cb").task.wants("f1_macro")
+
+
+def test_record_is_asked_as_in_the_harness() -> None:
+    """Whose file needs a module that transformers 5 no longer has: these are its functions, written out."""
+    passage = (
+        "Ann saw it. It's [here] {so}.\n@highlight\nThe port is Öland's\n@highlight\nBob's \"tea\" is 5\n"
+    )
+    row = {
+        "passage": passage, "query": "Then @placeholder drank what Bob had.", "entities": ["the Bob", "Ann", "Öland", "ann", "Ann"],
+        "answers": ["Öland", "Ann", "Öland"], "label": -1,
+    }  # fmt: skip
+    (question,) = Renderer(find_task("record").task).render([Row(0, row)], 1).questions
+    first, *highlights = passage.strip().split("\n@highlight\n")
+    assert question.prompt == first + "\n\n" + "".join(f"  - {one}.\n" for one in highlights)
+    names = sorted(set(row["entities"]))
+    assert question.texts == [f"  - Then {name} drank what Bob had." for name in names]
+    assert [names[number] for number in question.golds] == ["Ann", "Öland"]
+    assert question.continuations[0] == " " + question.texts[0] and question.cluster == passage
+    assert not Renderer(find_task("record").task).render([Row(0, {**row, "answers": ["Eve"]})], 1).questions

@@ -18,7 +18,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.evaluate.stored import read_items
-from corpusmill.train.evaluate.tasks.during import ITEMS_FILE, LEAST, TaskCurves
+from corpusmill.train.evaluate.tasks.during import ITEMS_FILE, LEAST, Scores, TaskCurves
 from corpusmill.train.evaluate.tasks.run import evaluate_tasks
 from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.log.plots import History, groups
@@ -169,3 +169,59 @@ def test_mistakes_end_the_run_before_its_first_step(settings: Make, tmp_path: Pa
         with pytest.raises(UserError, match=words):
             run(settings("refused", tasks=tasks))
         assert not read_metrics(Folder(tmp_path / "refused"))
+
+
+def one_sentence(tmp_path: Path, name: str, words: list[int]) -> str:
+    """A task of a sentence of so many words in each row."""
+    rows = [{"q": f"{number}", "t": " ".join(["the"] * count)} for number, count in enumerate(words)]
+    (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / f"{name}.yaml").write_text(
+        f"task: {name}\ndata: {name}.jsonl\noutput_type: loglikelihood\ndoc_to_text: q\ndoc_to_target: t\n"
+    )
+    return str(tmp_path / f"{name}.yaml")
+
+
+def test_what_cannot_be_scored_is_refused_or_counted(
+    settings: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskCurves, "_time", no_time)
+    long = one_sentence(tmp_path, "long", [3000] * 5)
+    with pytest.raises(
+        UserError, match="evaluation.tasks: long: no item can be scored: a choice has more tokens"
+    ):
+        run(settings("refused", tasks=[long]))
+    assert not read_metrics(Folder(tmp_path / "refused"))
+    some = one_sentence(tmp_path, "some", [3000] * 5 + [2] * 30)
+    with (tmp_path / "some.jsonl").open("a") as file:
+        file.write("\n{damaged\n")
+    folder = run(settings("counted", tasks=[some]))
+    printed = capfd.readouterr().err
+    assert printed.count("evaluation: some: 6 items left out: ") == 1
+    assert "a choice has more tokens than the model has positions (5)" in printed and "(1)" in printed
+    assert json.loads((folder / ITEMS_FILE).read()) == {"some": 30}
+    assert Scores({"none": {}, "one": {"acc": 0.5}}, None).line() == "none –  one 0.5000"
+
+
+@pytest.mark.parametrize("kind", ["schema", "loglikelihood_rolling", "classes"])
+def test_figures_of_every_kind_are_those_of_an_evaluation(
+    settings: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(TaskCurves, "_time", no_time)
+    rows = [{"n": number % 2, "t": f"shard {number}"} for number in range(24)]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    keys = {
+        "schema": "output_type: schema\ndoc_to_text: n\ndoc_to_choice: ['the data', 'a much longer context']\n"
+        "doc_to_target: t\nmetric_list: [acc]\n",
+        "loglikelihood_rolling": "output_type: loglikelihood_rolling\ndoc_to_target: t\n",
+        "classes": "output_type: multiple_choice\ndoc_to_text: t\ndoc_to_choice: ['yes', 'no']\ndoc_to_target: n\n"
+        "metric_list: [acc, f1]\n",
+    }[kind]
+    task = tmp_path / "own.yaml"
+    task.write_text(f"task: own\ndata: own.jsonl\n{keys}")
+    folder = run(settings(tasks=[str(task)]))
+    found = scored(folder)[12]["own"]
+    # A run adds it where a task does not ask for it.
+    task.write_text(task.read_text().replace("[acc", "[gold_logprob_per_byte, acc"))
+    after, _ = evaluate_tasks(*open_run(folder.url), [str(task)])
+    wanted = {name: one.value for name, one in after.tasks["own"].metrics.items()}
+    assert found == pytest.approx(wanted, abs=1e-6)
