@@ -32,11 +32,8 @@ from corpusmill.train.evaluate.statistics import (
 from corpusmill.train.evaluate.stored import BITS_PER_BYTE, item_values, read_items, read_results
 
 ALPHA = 0.05
-OF_MEANS = {
-    "perplexity",
-    "byte_perplexity",
-    "word_perplexity",
-}  # exp of another figure, which is the one to compare
+# The first are exp of another figure, which is the one to compare; the others are of all texts together.
+UNPAIRED = {"perplexity", "byte_perplexity", "word_perplexity", "bleu", "chrf", "chrf++"}
 Row = dict[str, Any]
 
 
@@ -88,13 +85,14 @@ def compare_models(
     """
     sides = [open_evaluation(url) for url in a], [open_evaluation(url) for url in b]
     runs = [*sides[0], *sides[1]]
-    chosen, left_out, other_questions = shared_tasks(sides, tasks)
+    chosen, left_out, not_paired = shared_tasks(sides, tasks)
     rows: list[Row] = []
     slices: list[Row] = []
     for task in chosen:
         items = tuple([read_items(run.folder, task) for run in side] for side in sides)
         chosen_metrics = metrics or first_metric(sides[0][0].tasks[task], items[0][0])
-        left_out += [] if chosen_metrics else [task]
+        if not chosen_metrics:
+            not_paired.append(f"{task}: not compared: its metrics are of all texts together")
         for metric in chosen_metrics:
             of_list = metric in CLASSES and all(metric in run.tasks[task].metrics for run in runs)
             paired = pair(items[0], items[1], metric, of_list)
@@ -112,9 +110,7 @@ def compare_models(
         known = {source for run in runs for source in run.documents} - {row["source"] for row in documents}
         left_out += [f"documents of {source}" for source in sorted(known)]
     if not rows and not documents:
-        raise UserError(
-            nothing_shared(sides, metrics) if chosen or not other_questions else other_questions[0]
-        )
+        raise UserError(not_paired[0] if not_paired and not metrics else nothing_shared(sides, metrics))
     if by and not slices:
         keys = sorted({key for run in runs for result in run.tasks.values() for key in result.slices})
         raise UserError(f"--by {by}: no item has it; items have {', '.join(keys) or 'no slices'}")
@@ -123,7 +119,7 @@ def compare_models(
     return {
         "a": [described(run) for run in sides[0]], "b": [described(run) for run in sides[1]], "rows": rows,
         "slices": slices, "documents": documents, "not_compared": left_out,
-        "notes": [*other_questions, *notes(sides, runs, chosen)],
+        "notes": [*not_paired, *notes(sides, runs, chosen)],
     }  # fmt: skip
 
 
@@ -343,7 +339,7 @@ def nothing_shared(sides: tuple[list[Run], list[Run]], metrics: Sequence[str] | 
     if metrics:
         known = sorted(
             {name for side in sides for run in side for r in run.tasks.values() for name in r.metrics}
-            - OF_MEANS
+            - UNPAIRED
         )
         return (
             f"--metric {', '.join(metrics)}: no task that all runs have has it; they have {', '.join(known)}"

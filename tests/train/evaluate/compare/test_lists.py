@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import Item
 from corpusmill.train.evaluate.compare.compare import compare_models
 from corpusmill.train.evaluate.compare.lists import compared_lists
@@ -70,3 +71,13 @@ def test_the_interval_holds_the_truth_and_one_cluster_has_none() -> None:
     assert outside <= 300 * 0.05 + 3 * 3.8 and beyond <= 300 * 0.05 + 3 * 3.8
     _, _, one = compared_lists([[1, 0]], [[1, 1]], [1, 1], "f1", ["a", "a"])
     assert (one.estimate.se, one.p) == (None, None) and one.estimate.value != 0
+
+
+def test_a_metric_of_all_texts_together_is_a_note(tmp_path: Path) -> None:
+    items = [
+        Item(id=str(n), cluster=str(n), prompt="", generated="x", references=["x"], metrics={})
+        for n in range(9)
+    ]
+    a, b = (with_items(tmp_path / name, "translation", items, ["bleu"]) for name in "ab")
+    with pytest.raises(UserError, match="^translation: not compared: its metrics are of all texts together"):
+        compare_models([a], [b])
