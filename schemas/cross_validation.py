@@ -18,7 +18,7 @@ class FoldResult(Strict):
     step: int
     documents: int = Field(description="held out and scored, or parts of them")
     bytes: int
-    bits_per_byte: Estimate = Field(description="bootstrap over documents")
+    bits_per_byte: Estimate = Field(description="bootstrap over clusters of near-copies")
     sources: dict[str, Estimate]
 
 
@@ -34,3 +34,6 @@ class CrossValidation(Strict):
         " rather too narrow (Bengio & Grandvalet 2004)"
     )
     sources: dict[str, Estimate]
+    without: dict[str, list[int]] = Field(
+        default={}, description="sources without a mean, since these folds held out no document of them"
+    )

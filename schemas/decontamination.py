@@ -17,6 +17,21 @@ ITEMS = pa.schema(
         pa.field("file", pa.string(), nullable=False),  # its name
         pa.field("record", pa.int64(), nullable=False),  # counted from 1
         pa.field("used", pa.bool_(), nullable=False),  # false: too short, or nothing left to look for
+        pa.field("why", pa.string()),  # of one that is not used: TOO_SHORT or NOTHING_LEFT
+    ]
+)
+TOO_SHORT = "too short"
+NOTHING_LEFT = "only words that many items share, or none with a letter"
+# `index/records.parquet`: a row a record of the files, in the order of the items. Records of one question are one item.
+RECORDS = pa.schema(
+    [
+        pa.field("item", pa.uint32(), nullable=False),  # row of ITEMS
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("record", pa.int64(), nullable=False),
+        pa.field(
+            "question", pa.string(), nullable=False
+        ),  # `question_hash` of `corpusmill.schemas.evaluation`
     ]
 )
 # `index/units.parquet`: a row a distinct text (question, answer) of an item.
@@ -168,7 +183,7 @@ class TouchedPart(Strict):
 
 
 class TouchedItem(Strict):
-    """A line of `touched_items.jsonl`: an item of which something was found."""
+    """A line of `touched_items.jsonl`: a record of an item of which something was found."""
 
     set: str
     id: str

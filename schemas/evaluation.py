@@ -6,12 +6,13 @@ Other figures of the same items (bias, calibration, contamination, comparisons o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 from pydantic import Field
 
-from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.manifest import Strict, hash_json
 
 RESULTS = "evaluation/results.json"
 CONTAMINATION = "evaluation/contamination.json"
@@ -61,6 +62,9 @@ class Item(Strict):
         " they differ, of one continuation greedy decoding; null: CORE has no such kind, or the task is about bias",
     )
     references: list[str] = Field(default=[], description="right texts, for generated ones")
+    answers: list[str] = Field(
+        default=[], description="right choices or texts: what the corpus is searched for beside the question"
+    )
     generated: str | None = Field(default=None, description="text that the model generated")
     metrics: dict[str, float] = Field(
         description="of this item, e.g. acc 0 or 1; a task's figure is their mean"
@@ -75,6 +79,12 @@ class Item(Strict):
         return self.golds or ([] if self.gold is None else [self.gold])
 
 
+def question_hash(row: Mapping[str, Any]) -> str:
+    """Of a line of `<task>.jsonl`: equal where the same is asked, whichever model answers, with whichever examples before it."""
+    fields = ("question", "choices", "references", "answers", "gold", "golds")
+    return hash_json([None if row.get(name) in (None, "", []) else row[name] for name in fields])
+
+
 class Estimate(Strict):
     """A figure with its uncertainty."""
 
@@ -87,7 +97,7 @@ class Estimate(Strict):
     n: int = Field(description="items")
     clusters: int = Field(description="independent groups of them")
     method: str = Field(
-        description="of the interval: clt, clustered, wilson, agresti-min, seeds or bootstrap"
+        description="of the interval: clt, clustered, wilson, agresti-min, agresti-caffo, seeds, bootstrap or t over folds"
     )
 
 
@@ -95,7 +105,12 @@ class TaskResult(Strict):
     """Figures of a task."""
 
     task: str
-    task_hash: str = Field(description="of the task's definition, its data and the tokenizer")
+    task_hash: str = Field(description="of all that the figures depend on but the weights")
+    questions_hash: str = Field(
+        default="", description="of the task's definition and data: what two models must share to be compared"
+    )
+    limit: int | None = Field(default=None, description="items that were asked for (--limit); null: all")
+    context: int | None = Field(default=None, description="positions of the model: more is cut")
     items: int
     fewshot: int = Field(description="examples in each prompt")
     chance: float | None = Field(description="expected accuracy of a guess")
@@ -137,10 +152,12 @@ class ContaminatedTask(Strict):
     """A task's figure on all items, and without those that the corpus holds."""
 
     task: str
+    task_hash: str = Field(description="of the result whose items these are")
     metric: str
-    searched: int = Field(description="items long enough to be searched for")
-    found: int = Field(description="of them, items that a document of the corpus holds")
-    all: Estimate
+    searched: int = Field(description="items that could be searched for")
+    not_searched: dict[str, int] = Field(default={}, description="the others, by reason")
+    found: int = Field(description="of those searched for, items that a document of the corpus holds")
+    all: Estimate | None = Field(description="null: no item has a figure of its own")
     clean: Estimate | None = Field(description="of the items that were searched for and not found")
     contaminated: Estimate | None = Field(description="of the items found")
     difference: Estimate | None = Field(description="contaminated less clean")

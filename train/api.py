@@ -33,14 +33,14 @@ def train(
 
 
 def evaluate(
-    run: str | Path, settings: Sequence[str] = (), *, ngram_tokens: int | None = None, tasks: Sequence[str] = (),
-    data: Mapping[str, str | Sequence[str]] | None = None, limit: int | None = None, num_fewshot: int | None = None,
+    run: str | Path, settings: Sequence[str] = (), *, ngram_tokens: int | None = None, stride: int | None = None,
+    tasks: Sequence[str] = (),    data: Mapping[str, str | Sequence[str]] | None = None, limit: int | None = None, num_fewshot: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Loss and bits per byte by source of the newest checkpoint, beside n-gram models; or with `tasks`, what
     evaluation/results.json holds of them.
 
     `run`: a config's path, or a run's folder or URL; `settings`: `key.key=value`; `ngram_tokens`: that an n-gram model counts
-    at most (None: 10 million, 0: no such models). `tasks`: names or YAML files; `data`: the files of each one's rows by its name;
+    at most (None: 10 million, 0: no such models); `stride`: tokens from one row to the next (None: rows do not overlap). `tasks`: names or YAML files; `data`: the files of each one's rows by its name;
     `limit`: items of each at most; `num_fewshot`: examples in each prompt. Raises `UserError` without a checkpoint, and for tasks
     or data that cannot be read.
     """
@@ -57,7 +57,7 @@ def evaluate(
     from corpusmill.train.evaluate.baselines import NGRAM_TOKENS
     from corpusmill.train.evaluate.splits import evaluate as work
 
-    return work(*open_run(run, settings), NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
+    return work(*open_run(run, settings), NGRAM_TOKENS if ngram_tokens is None else ngram_tokens, stride)
 
 
 def generate(

@@ -22,6 +22,7 @@ from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import parse_table
+from corpusmill.schemas.evaluation import question_hash
 
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 FORMATS = (*TABLES, ".txt", ".md")
@@ -109,7 +110,9 @@ def _named(place: str) -> Iterator[Folder]:
         yield folder
         return
     # Plain texts of a folder are its README and its licence rather than sets.
-    yield from (folder / entry.path for entry in folder.list() if kind_of(entry.path) in TABLES)
+    tables = [entry for entry in folder.list() if kind_of(entry.path) in TABLES]
+    # A task of which no item was scored has an empty one, beside those of others.
+    yield from (folder / entry.path for entry in [one for one in tables if one.size] or tables)
 
 
 def _bytes(file: Folder) -> bytes:
@@ -242,6 +245,7 @@ class Item(NamedTuple):
     text: str
     answers: tuple[str, ...]  # right ones
     others: tuple[str, ...]  # wrong ones, or all where the file does not mark the right one
+    question_hash: str  # what was asked, in an item that `corpusmill evaluate` wrote
 
 
 def roles_of(source: EvalFile, names: Sequence[str], fields: Sequence[str]) -> dict[str, str]:
@@ -298,7 +302,7 @@ def _item(row: dict[str, Any], roles: dict[str, str], stem: str, place: int, rec
         question=" ".join(_texts(value("question"))),
         passage="\n".join(_texts(value("passage"))),
         text="\n".join(_texts(value("text"))),
-        answers=right, others=wrong,
+        answers=right, others=wrong, question_hash=question_hash(row) if "metrics" in row else "",
     )  # fmt: skip
 
 
@@ -321,12 +325,14 @@ def _texts(value: Any) -> list[str]:
 
 
 def _answers(answer: Any, choices: Any, correct: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(right ones, others). A number, a letter or a choice's own label among `answer` or `correct` picks a choice;
-    `correct: false` makes the record's answer a wrong one."""
+    """(right ones, others). A list of `answer` names choices by their texts; a number, a letter or a choice's own label among `answer` or
+    `correct` picks one; `correct: false` makes the record's answer a wrong one."""
     given = tuple(dict.fromkeys(_texts(answer)))
     offered = _texts(choices)
     if not offered:
         return ((), given) if correct in (False, "false", "False") else (given, ())
+    if isinstance(answer, list) and given and all(text in offered for text in given):
+        return given, tuple(text for text in offered if text not in given)
     labels = [str(label) for label in choices.get("label", [])] if isinstance(choices, dict) else []
     for key in (correct, answer):
         place = _place(key, labels, offered)

@@ -21,13 +21,23 @@ from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bit
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.shuffle import starts_of
-from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, UNITS, EvaluationIndex, SetCounts
+from corpusmill.schemas.decontamination import (
+    ANSWERS,
+    GRAMS,
+    ITEMS,
+    NOTHING_LEFT,
+    RECORDS,
+    TOO_SHORT,
+    UNITS,
+    EvaluationIndex,
+    SetCounts,
+)
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
 RECORD = "index/index.json"
 BITS_PER_KEY = 16  # of the bit maps: one look in sixteen that should not is let through
 
-TABLES = {"items": ITEMS, "units": UNITS, "grams": GRAMS, "answers": ANSWERS}
+TABLES = {"items": ITEMS, "records": RECORDS, "units": UNITS, "grams": GRAMS, "answers": ANSWERS}
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,7 @@ class Index:
     """An index in memory: about 35 bytes a gram, and 16 a unit in the kernels' arrays."""
 
     items: pa.Table
+    records: pa.Table
     units: pa.Table
     table: Table
     unit_grams: npt.NDArray[np.int64]
@@ -99,7 +110,9 @@ def _tables(
     place = place[alive]
     unit_grams = np.bincount(owner, minlength=len(sets))
     covered = coverage(owner, place, unique_runs["length"][gram], len(sets))
-    used = np.zeros(len(made.items), bool)
+    used, long_enough = np.zeros(len(made.items), bool), np.zeros(len(made.items), bool)
+    for members in made.members:
+        long_enough[members] = True
     for unit in np.flatnonzero(unit_grams):
         used[made.members[unit]] = True
     sizes = np.bincount(gram, minlength=len(unique_runs))
@@ -107,10 +120,24 @@ def _tables(
     tables = {
         "items": pa.Table.from_pylist(
             [
-                {"set": item.set, "id": item.id, "file": sources[item.file].file.name, "record": item.record, "used": ok}
-                for item, ok in zip(made.items, used.tolist(), strict=True)
+                {
+                    "set": item.set, "id": item.id, "file": sources[item.file].file.name, "record": item.record, "used": ok,
+                    "why": None if ok else NOTHING_LEFT if has_unit else TOO_SHORT,
+                }
+                for item, ok, has_unit in zip(made.items, used.tolist(), long_enough.tolist(), strict=True)
             ],
             schema=ITEMS,
+        ),
+        "records": pa.Table.from_pylist(
+            [
+                {
+                    "item": number, "id": one.id, "file": sources[one.file].file.name, "record": one.record,
+                    "question": one.question_hash,
+                }
+                for number, records in enumerate(made.records)
+                for one in records
+            ],
+            schema=RECORDS,
         ),
         "units": pa.table(
             [made.sets, [PARTS[part] for part in made.parts], made.members, made.words, unit_grams, covered],
@@ -166,6 +193,7 @@ def _load(folder: Folder, key: str, params_json: str) -> Index:
     units = tables["units"]
     return Index(
         tables["items"],
+        tables["records"],
         units,
         table_of(tables, params),
         units["grams"].to_numpy(),

@@ -170,12 +170,14 @@ def _worst(index: Index, number: int, parts: dict[str, _Unit]) -> dict[str, Any]
 
 
 def touched_lines(found: Found, index: Index, params: DecontaminateParams) -> Iterable[bytes]:
-    """The lines of `touched_items.jsonl`: every item of which something was found, in the order of the files; `drop`
-    where that is enough, so that a score without these items can be reported."""
-    for number, (_, parts) in _by_item(found, index).items():
-        item = index.items.slice(number, 1).to_pylist()[0]
+    """The lines of `touched_items.jsonl`: every record of which something was found, in the order of the files, records of one item
+    together; `drop` where that is enough, so that a score without these items can be reported."""
+    touched = _by_item(found, index)
+    concerned = index.records.filter(pc.is_in(index.records["item"], pa.array(list(touched), pa.uint32())))
+    for record in concerned.to_pylist():
+        name, parts = touched[record["item"]]
         value = {
-            "set": item["set"], "id": item["id"], "file": item["file"], "record": item["record"],
+            "set": name, "id": record["id"], "file": record["file"], "record": record["record"],
             "drop": _drop(parts, params),
             "parts": {
                 part: {"share": round(parts[part].best, 4), "documents": parts[part].found, "touched": parts[part].touched}

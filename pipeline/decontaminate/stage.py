@@ -179,7 +179,7 @@ class Decontaminate(LocalStage):
     """
 
     name = "decontaminate"
-    version = "3"
+    version = "4"
     looks_across = True
 
     def __init__(self, recipe: Recipe) -> None:

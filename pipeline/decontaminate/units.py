@@ -35,6 +35,7 @@ class Units:
     """Everything about the units; arrays over U units, R runs (before equal ones are united), A answers."""
 
     items: list[Item] = field(default_factory=list)  # distinct, the first record of each
+    records: list[list[Item]] = field(default_factory=list)  # of each item, as read
     sets: list[str] = field(default_factory=list)  # of each unit
     parts: list[int] = field(default_factory=list)  # of each unit, a place in `PARTS`
     members: list[list[int]] = field(default_factory=list)  # of each unit, its items
@@ -83,7 +84,8 @@ def make_units(found: Sequence[Item], params: DecontaminateParams) -> Units:
     words = _words(text for item in found for text in _texts(item))
     made = Units()
     builder = _Builder(made, words, params)
-    for item in _united(found, words):
+    for item, records in _united(found, words):
+        made.records.append(records)
         builder.add(item)
     builder.runs()
     return made
@@ -93,8 +95,8 @@ def _texts(item: Item) -> tuple[str, ...]:
     return (item.question, item.passage, item.text, *item.answers, *item.others)
 
 
-def _united(found: Iterable[Item], words: _Words) -> list[Item]:
-    """Records of one question made one item, with all their answers."""
+def _united(found: Iterable[Item], words: _Words) -> list[tuple[Item, list[Item]]]:
+    """Records of one question made one item, with all their answers; and the records of each."""
     groups: dict[tuple[Any, ...], list[Item]] = defaultdict(list)
     for item in found:
         same = tuple(words.word_key(text) for text in (item.question, item.passage, item.text))
@@ -104,7 +106,7 @@ def _united(found: Iterable[Item], words: _Words) -> list[Item]:
     for group in groups.values():
         right = tuple(dict.fromkeys(text for item in group for text in item.answers))
         others = tuple(dict.fromkeys(text for item in group for text in item.others if text not in right))
-        united.append(group[0]._replace(answers=right, others=others))
+        united.append((group[0]._replace(answers=right, others=others), group))
     return united
 
 

@@ -30,13 +30,14 @@ def item(number: int, right: bool) -> Item:
     )
     return Item(
         id=str(number), cluster=str(number), prompt=f"Question: {FILLER}\n\nQuestion: {question}", question=question,
-        choices=[f"{number} pennies", "nothing"], gold=0, logprobs=[-1.0, -2.0], metrics={"acc": float(right)},
+        choices=[f"{number} pennies", "nothing"], answers=[f"{number} pennies"], gold=0, logprobs=[-1.0, -2.0], metrics={"acc": float(right)},
     )  # fmt: skip
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """80 items of which every fourth is in a document, and known to the model; one is too short to be searched for."""
+    """80 items of which every fourth is in a document, and known to the model; one is too short to be searched for, and a task has no
+    item."""
     items = [item(n, n % 4 == 0 or n % 3 == 0) for n in range(80)]
     items.append(Item(id="short", cluster="short", prompt="Why?", question="Why?", metrics={"acc": 1.0}))
     results = {
@@ -45,12 +46,13 @@ def run(tmp_path: Path) -> Path:
             "task": "mill", "task_hash": "ef", "items": 81, "fewshot": 1, "chance": 0.5, "metrics": {"acc": {
                 "value": 0.5, "se": None, "low": None, "high": None, "n": 81, "clusters": 81, "method": "clt",
             }},
-        }},
+        }, "none": {"task": "none", "task_hash": "01", "items": 0, "fewshot": 0, "chance": None, "metrics": {}}},
     }  # fmt: skip
     folder = tmp_path / "train"
     (folder / ITEMS).mkdir(parents=True)
     (folder / ITEMS / "mill.jsonl").write_text("".join(one.model_dump_json() + "\n" for one in items))
     (folder / RESULTS).write_text(EvaluationResults.model_validate(results).model_dump_json())
+    (folder / ITEMS / "none.jsonl").touch()
     config = load(TrainConfig, ROOT / "configs/train/quickstart.yaml")
     (folder / "config.json").write_text(config.model_dump_json())
     rows = [
@@ -67,9 +69,10 @@ def test_figures_without_what_the_corpus_holds(run: Path, tmp_path: Path) -> Non
     corpusmill(*command, "--workers", "0")
     printed = json.loads(corpusmill("contamination", run, out, "--json").stdout)
     assert printed == json.loads((run / CONTAMINATION).read_text())
-    (task,) = ContaminationResults.model_validate(printed).tasks
-    assert (task.searched, task.found, task.all.n) == (80, 20, 81)
-    assert task.clean and task.contaminated and task.difference
+    task, none = ContaminationResults.model_validate(printed).tasks
+    assert (none.task, none.searched, none.all) == ("none", 0, None)
+    assert task.all and task.clean and task.contaminated and task.difference
+    assert (task.searched, task.found, task.all.n) == (80, 20, 81) and task.not_searched == {"too short": 1}
     # Without a quarter of them, every third of the rest is right.
     assert task.clean.value == pytest.approx(20 / 60) and task.contaminated.value == 1.0
     assert task.difference.value == pytest.approx(2 / 3) and (task.difference.low or 0) > 0.4
@@ -80,6 +83,34 @@ def test_figures_without_what_the_corpus_holds(run: Path, tmp_path: Path) -> Non
     assert task.documents[0].doc_id in shown and max(map(len, shown.splitlines())) <= 80
     (answer,) = json.loads(corpusmill("why", task.documents[0].doc_id, "--run", out, "--json").stdout)
     assert answer["outcome"] == "kept" and "mill#" in answer["detail"]
+
+
+def test_a_report_of_other_items_is_refused(run: Path, tmp_path: Path) -> None:
+    """Items are numbers of rows, so another file of the task, or the same one without a limit, has the same ids."""
+    out = tmp_path / "out"
+    corpusmill(
+        "decontaminate", tmp_path / "docs.jsonl", out, "--against", run / ITEMS, "--action", "report", "--workers", "0"
+    )  # fmt: skip
+    file = run / ITEMS / "mill.jsonl"
+    lines = file.read_text().splitlines()
+    answered = [line.replace('"logprobs":[-1.0,-2.0]', '"logprobs":[-3.0,-2.0]') for line in lines]
+    file.write_text("\n".join(answered[:40]))  # another model, on fewer of them
+    corpusmill("contamination", run, out)
+    for number, changed in (
+        (1, [*lines, lines[-1].replace('"id":"short"', '"id":"new"')]),
+        (
+            2,
+            [
+                lines[0].replace("the miller", "a miller"),
+                lines[1].replace('"gold":0', '"gold":1'),
+                *lines[2:],
+            ],
+        ),
+    ):
+        file.write_text("\n".join(changed))
+        failed = corpusmill("contamination", run, out, check=False)
+        assert failed.returncode == 2 and len(failed.stderr.strip().splitlines()) == 1
+        assert f"{number} of {len(changed)} items of task mill were not searched for" in failed.stderr
 
 
 def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:

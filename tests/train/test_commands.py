@@ -77,7 +77,9 @@ def test_evaluate_scores_the_whole_split_beside_the_unigram_model(finished: Path
         assert row["unigram"]["loss"] == pytest.approx(-np.log(counts[tokens] / counts.sum()).mean())
         assert row["loss"] < row["unigram"]["loss"] - 0.2
     printed = command("evaluate", str(tmp_path / "run"))  # by the run's folder, as Markdown
-    assert printed.count("\n| ") == 2 * (1 + 3 + 1)  # two tables: heading, sources, all of them
+    assert (
+        printed.count("\n| ") == 2 * (1 + 3 + 1) + 1
+    )  # two tables: heading, sources, all of them; their mean
     assert list((tmp_path / "run").glob("unigram-*.safetensors"))
 
 

@@ -33,7 +33,7 @@ def compare_models(
     json_: Json = False,
 ) -> None:
     """Two evaluated models, item by item: which differences are beyond noise."""
-    from corpusmill.train.evaluate.compare import compare_models as work
+    from corpusmill.train.evaluate.compare.compare import compare_models as work
 
     found = work([a, *(also_a or [])], [b, *(also_b or [])], task, metric, by, detect)
     if divergence:
@@ -100,8 +100,16 @@ def table(rows: list[dict[str, Any]], first: str) -> list[list[str]]:
             f"{row['b']['value']:.4f}", f"{d['value']:+.4f}", interval(d), chance(row["p_holm"]),
             "yes" if row["beyond_noise"] else "no", written(row["detectable"], ".4f"),
         ]  # fmt: skip
-        lines.append([*cells, written(row.get("items_needed"), ",")] if needed else cells)
+        lines.append([*cells, items_needed(row)] if needed else cells)
     return lines
+
+
+def items_needed(row: dict[str, Any]) -> str:
+    """`1,040 in 520 clusters`; `more runs` where items do not suffice."""
+    if row["more_runs_needed"]:
+        return "more runs"
+    items, clusters = row["items_needed"], row["clusters_needed"]
+    return written(items, ",") + ("" if items == clusters else f" in {clusters:,} clusters")
 
 
 def interval(estimate: dict[str, Any], sign: str = "+") -> str:

@@ -47,3 +47,8 @@ def cross_validate(
     print_table(
         lines, f"{result.name}: bits per byte of what each of {result.of} runs held out, 95 % intervals"
     )
+    for name, missing in result.without.items():
+        typer.echo(
+            f"{name}: no mean: fold {', '.join(map(str, missing))} held out no document of it that was scored; use fewer folds, or more"
+            " --tokens"
+        )

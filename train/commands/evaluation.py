@@ -27,13 +27,35 @@ def bits_table(result: dict[str, Any]) -> list[list[str]]:
     """Heading and rows of `result`: bits per byte of the model, of the unigram model and of the n-gram models."""
     shown = [which for which, about in result["ngrams"].items() if "missing" not in about]
     lines = [
-        ["source", "model", "unigram, all", *(f"{kind}, {SHORT[which]}" for which in shown for kind in KINDS)]
+        [
+            "source",
+            "model",
+            "95 %",
+            "unigram, all",
+            *(f"{kind}, {SHORT[which]}" for which in shown for kind in KINDS),
+        ]
     ]
     for name, row in _rows(result):
         beside = [row["ngrams"][which][kind] for which in shown for kind in KINDS]
-        cells = [row, row["unigram"], *beside]
-        lines.append([name, *(f"{cell['bits_per_byte']:.3f}" for cell in cells)])
+        figures = [f"{cell['bits_per_byte']:.3f}" for cell in (row["unigram"], *beside)]
+        lines.append([name, f"{row['bits_per_byte']:.3f}", _ends(row["interval"]), *figures])
+    mean = result["macro"]["interval"]
+    if mean:
+        lines.append(["mean of sources", f"{mean['value']:.3f}", _ends(mean), *[""] * (len(lines[0]) - 3)])
     return lines
+
+
+def reading(result: dict[str, Any]) -> str:
+    """How the text was read, in words."""
+    window, stride = result["window"], result["stride"]
+    rows = "without overlap" if stride == window else f"one every {stride:,}"
+    return f"rows of {window:,} tokens, {rows}; ends of documents are scored; intervals over documents"
+
+
+def _ends(interval: dict[str, Any] | None) -> str:
+    if interval is None or interval["low"] is None:
+        return "–"
+    return f"{interval['low']:.3f} to {interval['high']:.3f}"
 
 
 def ngram_notes(result: dict[str, Any]) -> list[str]:

@@ -42,6 +42,8 @@ def contamination(
         typer.echo(
             f"{task.task}: {task.found:,} of {task.searched:,} items that were searched for are in the corpus"
         )
+        for why, count in task.not_searched.items():
+            typer.echo(f"{task.task}: {count:,} not searched for: {why}")
         for one in task.documents[:3]:
             typer.echo(f"{task.task} {one.item}: {one.share:.0%} in {one.doc_id} of {one.source}")
 

@@ -69,6 +69,13 @@ def evaluate(
             min=0, help="tokens that an n-gram model counts at most; 0: no such models [10,000,000]"
         ),
     ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="tokens from one row to the next, so that rows overlap and tokens have more context [a whole row]",
+        ),
+    ] = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
@@ -78,6 +85,10 @@ def evaluate(
     if speed:
         print_speed(*open_run(run, set_), json_)
         return
+    if stride and tasks:
+        raise UserError(
+            "--stride: is of validation splits; a task of whole texts has its own, in its YAML file"
+        )
     if tasks:
         from corpusmill.train.commands.tasks import data_of, names_of, print_results
         from corpusmill.train.evaluate.tasks.run import evaluate_tasks
@@ -96,18 +107,18 @@ def evaluate(
         return
     if data or limit or num_fewshot is not None:
         raise UserError("--data, --limit, --num-fewshot: are of tasks; name them with --tasks")
-    from corpusmill.train.commands.evaluation import bits_table, ngram_notes, table
+    from corpusmill.train.commands.evaluation import bits_table, ngram_notes, reading, table
     from corpusmill.train.evaluate.baselines import NGRAM_TOKENS
     from corpusmill.train.evaluate.splits import evaluate as work
 
     config, folder = open_run(run, set_)
-    result = work(config, folder, NGRAM_TOKENS if ngram_tokens is None else ngram_tokens)
+    result = work(config, folder, NGRAM_TOKENS if ngram_tokens is None else ngram_tokens, stride)
     write_page(config, folder)
     if json_:
         print_json(result)
         return
     print_table(table(result), f"{result['name']}, step {result['step']}: validation split, nats a token")
-    print_table(bits_table(result), "Bits per byte")
+    print_table(bits_table(result), f"Bits per byte: {reading(result)}")
     for line in ngram_notes(result):
         typer.echo(line)
 

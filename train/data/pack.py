@@ -209,3 +209,34 @@ def whole_block(block: BlockData, length: int, eos: int) -> Rows:
         return found
 
     return Rows(tokens.reshape(count, length), labels.reshape(count, length), begins)
+
+
+def overlapping(
+    block: BlockData, length: int, stride: int, eos: int, first: int = 0, last: int | None = None
+) -> Rows:
+    """The windows from `first` to before `last` of those that score every token of a block exactly once: each begins `stride` tokens
+    after the one before and scores the tokens that it alone reaches, so all but the first ones follow at least `length - stride`
+    tokens of the block. The first token follows an end-of-text token."""
+    last = overlaps(len(block.tokens), length, stride) if last is None else last
+    tokens = np.full((last - first, length), eos, dtype=np.int64)
+    labels = np.full((last - first, length), IGNORED, dtype=np.int64)
+    for row, number in enumerate(range(first, last)):
+        start = number * stride
+        window = block.tokens[start : start + length]
+        known = length - stride if number else 0
+        labels[row, known : len(window)] = window[known:]
+        before = min(start, 1)
+        tokens[row, 1 - before : len(window)] = block.tokens[start - before : start + len(window) - 1]
+
+    def begins(row: int) -> Ints:
+        start = (first + row) * stride
+        low, high = block.starts.searchsorted((start, start + length - 1), side="right")
+        found: Ints = block.starts[low:high] - start
+        return found
+
+    return Rows(tokens, labels, begins)
+
+
+def overlaps(tokens: int, length: int, stride: int) -> int:
+    """How many such windows a block of so many tokens has."""
+    return 1 + max(-(-(tokens - length) // stride), 0)

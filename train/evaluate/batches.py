@@ -10,7 +10,7 @@ import torch
 
 from corpusmill.train.batch import Batch
 from corpusmill.train.data.fetch import BlockData, Blocks
-from corpusmill.train.data.pack import Rows, whole_block, windows
+from corpusmill.train.data.pack import Rows, overlapping, overlaps, whole_block, windows
 from corpusmill.train.data.shards import Source
 from corpusmill.train.evaluate.baselines import STRICT, all_blocks
 
@@ -56,9 +56,17 @@ def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
         yield from block_batches(block, length, source.index.eos_id, batch)
 
 
-def block_batches(block: BlockData, length: int, eos: int, batch: int) -> Iterator[Batch]:
-    """The same of a block: its tokens in order, the last row padded."""
-    if len(block.tokens):
-        found = whole_block(block, length, eos)
-        for start in range(0, len(found.tokens), batch):
-            yield tensors(found, start, min(start + batch, len(found.tokens)))
+def block_batches(
+    block: BlockData, length: int, eos: int, batch: int, stride: int | None = None
+) -> Iterator[Batch]:
+    """The same of a block: its tokens in order, the last row padded. With a `stride`, rows overlap (`overlapping`)."""
+    if not len(block.tokens):
+        return
+    if stride is not None and stride < length:
+        rows = overlaps(len(block.tokens), length, stride)
+        for start in range(0, rows, batch):
+            yield tensors(overlapping(block, length, stride, eos, start, min(start + batch, rows)))
+        return
+    found = whole_block(block, length, eos)
+    for start in range(0, len(found.tokens), batch):
+        yield tensors(found, start, min(start + batch, len(found.tokens)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from corpusmill.schemas.evaluation import DOCUMENT_LOSSES, DOCUMENTS
 from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.evaluate.baselines import STRICT, all_blocks
 from corpusmill.train.evaluate.batches import block_batches
+from corpusmill.train.model.losses import IGNORED
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
     from corpusmill.train.data.shards import Source
     from corpusmill.train.evaluate.scorer import Scorer
 
+AT_ONCE = 64  # batches whose rows exist at once
 
-def document_losses(scorer: Scorer, source: Source, rows: int = 16) -> pa.Table:
-    """`DOCUMENT_LOSSES` of a split, every token scored once in rows of training's length, in the order of the documents' first tokens.
-    A document that several blocks hold is one row. Raises `WorkError` for damaged data."""
+
+def document_losses(scorer: Scorer, source: Source, rows: int = 16, stride: int | None = None) -> pa.Table:
+    """`DOCUMENT_LOSSES` of a split, every token scored once in rows of training's length, which overlap with a `stride`, in the order of
+    the documents' first tokens. A document that several blocks hold is one row. Raises `WorkError` for damaged data."""
     length, eos = scorer.config.data.sequence_length, source.index.eos_id
     places: dict[str, int] = {}
     of: list[npt.NDArray[np.int64]] = []  # the document of each segment
@@ -37,9 +41,12 @@ def document_losses(scorer: Scorer, source: Source, rows: int = 16) -> pa.Table:
         for number, block in enumerate(all_blocks(source)):
             if not len(block.tokens):
                 continue
-            batches = list(block_batches(block, length, eos, rows))
-            losses = torch.cat([part.abs().double().flatten() for part in scorer.losses(batches)])
-            nats = np.add.reduceat(losses[: len(block.tokens)].numpy(), block.starts)
+            batches, found = block_batches(block, length, eos, rows, stride), []
+            while part := list(islice(batches, AT_ONCE)):
+                labels = [batch["labels"] != IGNORED for batch in part]
+                for losses, scored in zip(scorer.losses(part), labels, strict=True):
+                    found.append(losses.abs().double()[scored])
+            nats = np.add.reduceat(torch.cat(found).numpy(), block.starts)
             sizes = np.diff(block.starts, append=len(block.tokens))
             about = members.documents((0, number))
             parts.append(np.stack([nats, sizes, np.subtract(about.char_ends, about.char_starts)]))

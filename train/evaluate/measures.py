@@ -21,9 +21,11 @@ GRADED = Measure(share=True)
 COST = Measure(better=-1)
 MEASURES: dict[str, Measure] = {
     **dict.fromkeys(("acc", "acc_norm", "acc_bytes", "acc_mutual_info"), ACCURACY),
-    **dict.fromkeys(("exact_match", "squad_exact"), EQUAL),
+    **dict.fromkeys(("exact_match", "squad_exact", "number_strict", "number_flexible"), EQUAL),
     **dict.fromkeys(("squad_f1", "f1", "f1_macro", "precision", "recall"), GRADED),
+    **dict.fromkeys(("rouge", "rouge-stemmed", "meteor"), GRADED),
     **dict.fromkeys(("mcc", "gold_logprob_per_byte", "loglikelihood"), Measure()),
+    **dict.fromkeys(("bleu", "chrf", "chrf++"), Measure()),  # 0 to 100
     **dict.fromkeys(
         ("brier_score", "perplexity", "bits_per_byte", "byte_perplexity", "word_perplexity"), COST
     ),
@@ -33,5 +35,6 @@ MEASURES: dict[str, Measure] = {
 
 
 def measure(metric: str) -> Measure:
-    """Of a metric by its name, which may have a filter's behind it (`exact_match,strict-match`)."""
-    return MEASURES.get(metric.partition(",")[0], Measure())
+    """Of a metric by its name, which may have a filter's behind it (`exact_match,strict-match`); `rouge` has several figures."""
+    name = metric.partition(",")[0]
+    return MEASURES.get("rouge" if name.startswith("rouge") else name, Measure())

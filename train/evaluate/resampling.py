@@ -44,7 +44,30 @@ def unit_sums(columns: Sequence[Sequence[float]], units: Sequence[Hashable]) -> 
     return found
 
 
-def bootstrapped(sums: Floats, statistic: Callable[[Floats], Floats], n: int) -> Estimate:
+def bootstrap(
+    metric: Callable[[Floats], Floats],
+    rows: npt.ArrayLike,
+    clusters: Sequence[Hashable] | None = None,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> Estimate:
+    """A metric that is a function of sums over the items, such as corpus BLEU, F1 or a correlation, with a percentile interval.
+
+    `rows` [items, k]: what is summed; `metric`: sums [draws, k] -> values [draws]. Clusters are the units that are drawn, as many as
+    there are. For a paired difference, `rows` has the columns of both models.
+    """
+    table = np.asarray(rows, dtype=np.float64)
+    sums = table if clusters is None else unit_sums(list(table.T), clusters)
+
+    def of_sums(found: Floats) -> Floats:
+        return metric(found.reshape(-1, table.shape[1])).reshape(found.shape[:-1])
+
+    return bootstrapped(sums, of_sums, len(table), draws, seed)
+
+
+def bootstrapped(
+    sums: Floats, statistic: Callable[[Floats], Floats], n: int, draws: int = DRAWS, seed: int = SEED
+) -> Estimate:
     """A statistic of sums over units, and its percentile interval.
 
     `sums` float64 [units, columns]; `statistic` takes sums of columns over all units, [..., columns], and gives [...], NaN where
@@ -52,7 +75,7 @@ def bootstrapped(sums: Floats, statistic: Callable[[Floats], Floats], n: int) ->
     """
     value = float(statistic(sums.sum(0)))
     units = len(sums)
-    found = statistic(resampled(sums)) if units > 1 else np.empty(0)
+    found = statistic(resampled(sums, draws, seed)) if units > 1 else np.empty(0)
     return percentiles(value, found, n, units)
 
 

@@ -12,6 +12,7 @@ import torch
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.evaluation import Estimate
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
@@ -20,6 +21,7 @@ from corpusmill.train.evaluate.baselines import NGRAM_TOKENS, Baselines
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.documents import document_losses, keep
 from corpusmill.train.evaluate.scorer import Scorer
+from corpusmill.train.evaluate.statistics import estimate, linearised, mean_of
 from corpusmill.train.log.sinks import log_line
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.mesh import join
@@ -27,8 +29,11 @@ from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import write_json
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from corpusmill.train.parallel.mesh import World
 
+    Floats = npt.NDArray[np.float64]
 
 EVALUATION = "evaluation.json"
 
@@ -71,34 +76,47 @@ def load_model(
     return model.to(device).eval()
 
 
-def identity(config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards, ngram_tokens: int) -> str:
-    """Hash of all that an evaluation depends on: weights, data, sources read, length of the rows, precision, n-grams."""
+def identity(
+    config: TrainConfig, found: checkpoint.Checkpoint, shards: Shards, ngram_tokens: int, stride: int
+) -> str:
+    """Hash of all that an evaluation depends on: weights, data, sources read, length of the rows, their stride, precision, n-grams."""
     indexes = [[s.xxh3 for s in split.values()] for split in (shards.train, shards.validation)]
     read = [name for name in shards.train if config.data.reads(name)]
     settings = [
         read,
         config.data.sequence_length,
+        stride,
         config.precision,
         ngram_tokens,
         found.state["loader"]["plan"],
     ]
-    return hash_json([3, found.weights_xxh3, *indexes, *settings])
+    return hash_json([4, found.weights_xxh3, *indexes, *settings])
 
 
-def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS) -> dict[str, Any]:
+def evaluate(
+    config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS, stride: int | None = None
+) -> dict[str, Any]:
     """Loss (nats a token), perplexity and bits per byte of each source; returns what evaluation.json holds.
 
     Beside them those of a unigram model of the train split of all sources that the config reads (`unigram`) or of the same
     source alone (`unigram_source`), and of bigram and trigram models (`ngrams`: `corpusmill.train.evaluate.ngrams`) of the tokens that
-    the run was `trained_on` and of `all` train tokens, which count at most `ngram_tokens` (0: no such models). Rows start
-    without context, as in training. Bits per byte = nats / ln 2 / UTF-8 bytes of the split's text: comparable between
-    tokenizers. `all_sources` has the sums over the sources. The run's folder also gets the losses of each document
-    (`corpusmill.train.evaluate.documents`).
+    the run was `trained_on` and of `all` train tokens, which count at most `ngram_tokens` (0: no such models). Bits per byte =
+    nats / ln 2 / UTF-8 bytes of the split's text, the ends of documents scored as tokens that have no bytes: comparable between
+    tokenizers. `interval`: of them, over documents.
+
+    Text is read in rows of `window` tokens, each `stride` tokens after the one before, which score every token once; without a
+    `stride` they do not overlap and start without context, as in training. `all_sources` has the sums over the sources, `macro` the
+    mean over them. The run's folder also gets the losses of each document (`corpusmill.train.evaluate.documents`). Raises `UserError` for a
+    stride that is longer than a row.
     """
+    length = config.data.sequence_length
+    if stride is not None and not 1 <= stride <= length:
+        raise UserError(f"--stride: must be 1 to {length} (data.sequence_length), is {stride}")
+    stride = stride or length
     world = join(config)
     shards = open_run_data(config)
     found = newest_checkpoint(run)
-    of = identity(config, found, shards, ngram_tokens)
+    of = identity(config, found, shards, ngram_tokens, stride)
     known = _known(run)
     if known.get("of") == of:  # the same weights on the same data: nothing to score again
         return known
@@ -106,16 +124,18 @@ def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS)
     scorer = Scorer(model, config, world)
     baselines = Baselines(config, run, found, shards, ngram_tokens)
     sums: dict[str, dict[str, float]] = {}
+    bits: dict[str, tuple[Floats, Floats]] = {}  # and bytes, of each document
     for name, source in shards.validation.items():
         if not source.index.ntokens:
             continue
-        documents = document_losses(scorer, source, config.data.micro_batch)
+        documents = document_losses(scorer, source, config.data.micro_batch, stride)
         loss, tokens = (float(np.sum(documents[column].to_numpy())) for column in ("nats", "tokens"))
         if tokens != source.index.ntokens:
             raise WorkError(f"{name}: scored {tokens:.0f} tokens of {source.index.ntokens}")
         if world.first:
             keep(run, name, documents)
         sums[name] = {"model": loss, **baselines.losses(source)}
+        bits[name] = documents["nats"].to_numpy() / math.log(2), documents["bytes"].to_numpy()
     if not sums:
         raise UserError(
             f"{config.data.shards}: no source has a validation split; set split.validation_share in the recipe"
@@ -125,20 +145,35 @@ def evaluate(config: TrainConfig, run: Folder, ngram_tokens: int = NGRAM_TOKENS)
     every = [key for key in next(iter(sums.values())) if all(key in row for row in sums.values())]
     together = {key: sum(row[key] for row in sums.values()) for key in every}
     tokens, size = (sum(column) for column in zip(*sizes.values(), strict=True))
+    intervals = {name: interval(*both) for name, both in bits.items()}
+    both = [np.concatenate(columns) for columns in zip(*bits.values(), strict=True)]
     result = {
         "name": config.name,
         "step": found.step,
         "of": of,
+        "window": length,
+        "stride": stride,
+        "end_of_document": "scored",
         "ngrams": baselines.described(),
-        "sources": {name: _row(sums[name], *sizes[name]) for name in sums},
-        "all_sources": _row(together, tokens, size),
+        "sources": {name: _row(sums[name], *sizes[name], intervals[name]) for name in sums},
+        "all_sources": _row(together, tokens, size, interval(*both)),
+        "macro": {"sources": len(sums), "interval": _dumped(mean_of(list(intervals.values())))},
     }
     if world.first:
         write_json(run / EVALUATION, result)
     return result
 
 
-def _row(sums: dict[str, float], tokens: int, size: int) -> dict[str, Any]:
+def interval(bits: Floats, sizes: Floats) -> Estimate | None:
+    """Bits per byte of documents and the interval of this ratio; None of text without a byte."""
+    return estimate(linearised(bits, sizes), proportion=False) if sizes.sum() else None
+
+
+def _dumped(found: Estimate | None) -> dict[str, Any] | None:
+    return None if found is None else found.model_dump()
+
+
+def _row(sums: dict[str, float], tokens: int, size: int, interval: Estimate | None) -> dict[str, Any]:
     """What the result has of a source, or of all: figures of each model, from its sum of losses."""
     found = {key: figures(loss, tokens, size) for key, loss in sums.items()}
     ngrams: dict[str, dict[str, Any]] = {}
@@ -147,7 +182,7 @@ def _row(sums: dict[str, float], tokens: int, size: int) -> dict[str, Any]:
         if which:
             ngrams.setdefault(which, {})[kind] = found[key]
     return {
-        "tokens": tokens, "bytes": size, **found["model"], "unigram": found["unigram"],
+        "tokens": tokens, "bytes": size, **found["model"], "interval": _dumped(interval), "unigram": found["unigram"],
         "unigram_source": found.get("unigram_source"), "ngrams": ngrams,
     }  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""Figures with their uncertainty: means and proportions of items, paired differences of two models, metrics of a whole list by the
-bootstrap, runs that differ in the seed, and several comparisons at once. docs/statistics.md has the formulas.
+"""Figures with their uncertainty: means and proportions of items, paired differences of two models, runs that differ in the seed, and
+several comparisons at once. docs/statistics.md has the formulas; metrics of a whole list are in `resampling`.
 
 Items of one cluster (questions about one passage) are not independent: the clusters are the units of every formula.
 """
@@ -7,7 +7,7 @@ Items of one cluster (questions about one passage) are not independent: the clus
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 LEVEL = 0.95
 FEW = 300  # items (clusters): a proportion of fewer has another interval than a mean
 RARE = 30  # so does one whose rarer outcome occurs less often than this
-CELLS = 1 << 22  # counts of a bootstrap that exist at once
 Z = float(ndtri((1 + LEVEL) / 2))
 
 
 class Difference(NamedTuple):
-    """Of two models on the same items. `p`: two-sided, of no difference; None where there is no standard error."""
+    """Of two models on the same items. `p`: two-sided, of no difference; None where there is no standard error. `runs`: the part of the
+    squared error that runs of other seeds cause and no number of items reduces."""
 
     estimate: Estimate
     p: float | None
+    runs: float = 0.0
 
 
 def estimate(
@@ -39,8 +40,9 @@ def estimate(
 
     Means have the central limit theorem's standard error, of clusters where items share them (Miller 2024), and Student's t with
     one degree of freedom fewer than clusters. Proportions (all values 0 or 1, unless `proportion` is false: of what may be another
-    number) of few items, or with an outcome that is rare, have Wilson's interval. A single item has neither error nor, unless it is a
-    proportion, interval. Raises `ValueError` without values.
+    number) of few items, or with an outcome that is rare, have Wilson's interval; so have equal shares between 0 and 1, whose
+    deviation says nothing, of as many items as there are clusters. Intervals of shares end at 0 and 1. A single item has neither error
+    nor, unless it is a proportion, interval. Raises `ValueError` without values.
     """
     x, groups = _checked(values, clusters)
     n, count = len(x), int(groups.max()) + 1
@@ -52,8 +54,14 @@ def estimate(
         low, high = wilson(mean, _independent(mean, se, n, count))
         method = "wilson"
     elif se is not None:
-        half = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * se
-        low, high = mean - half, mean + half
+        share = proportion and bool(((x >= 0) & (x <= 1)).all())
+        if share and (x == x[0]).all():
+            (low, high), method = wilson(mean, count), "wilson"
+        else:
+            half = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * se
+            low, high = mean - half, mean + half
+            if share:
+                low, high = max(0.0, low), min(1.0, high)
     return Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method=method)
 
 
@@ -88,7 +96,56 @@ def compared(a: npt.ArrayLike, b: npt.ArrayLike, clusters: Sequence[Hashable] | 
             value=mean, se=se, low=ends[0], high=ends[1], n=n, clusters=count, method="agresti-min"
         )
         return Difference(found, p)
-    return _student(mean, se, count - 1, n, count, method)
+    most = 1.0 if _binary(x) and _binary(y) else math.inf
+    return _student(mean, se, count - 1, n, count, method, most)
+
+
+def apart(
+    inside: npt.ArrayLike, rest: npt.ArrayLike, clusters: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None
+) -> Difference:  # fmt: skip
+    """The mean of `inside` less that of `rest`: different items, of which both sides may have some of one cluster (a slice of a task
+    and its other items, items in the corpus and those that are not).
+
+    Of independent items, proportions have Agresti and Caffo's interval (2000), which holds for few items and for shares near 0 and
+    1, and other values Welch's. With clusters, an item's part in the difference is its deviation from the mean of its side / items of
+    the side, and the parts of a cluster are added before they are squared. Student's t then has Welch's degrees of freedom of as
+    many clusters a side as tell as much (Kish's number), at most those of all clusters. A side whose proportions are all 0 or all 1
+    has the variance of Agresti and Caffo's for as many items as it has clusters. No error where a side has a single cluster.
+    """
+    first, second = clusters or (None, None)
+    x, _ = _checked(inside, first)
+    y, _ = _checked(rest, second)
+    names = None if first is None or second is None else [*first, *second]
+    groups = _groups(len(x) + len(y), names)
+    sides = (x, groups[: len(x)]), (y, groups[len(x) :])
+    n, count, mean = len(groups), int(groups.max()) + 1, float(x.mean() - y.mean())
+    binary = _binary(x) and _binary(y)
+    if count == n and binary:
+        shares = [(float(side.sum()) + 1) / (len(side) + 2) for side in (x, y)]
+        centre = shares[0] - shares[1]
+        se = math.sqrt(sum(p * (1 - p) / (len(side) + 2) for p, side in zip(shares, (x, y), strict=True)))
+        low, high = max(-1.0, centre - Z * se), min(1.0, centre + Z * se)
+        found = Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method="agresti-caffo")
+        return Difference(found, 2 * float(ndtr(-abs(centre) / se)))
+    method = "clustered" if count < n else "clt"
+    if any(len(np.unique(named)) < 2 for _, named in sides):
+        return _student(mean, None, 1, n, count, method)
+    parts, variance, together, spread = np.zeros(count), 0.0, 0.0, 0.0
+    for sign, (side, named) in zip((1, -1), sides, strict=True):
+        sizes = np.bincount(named, minlength=count)
+        units = int((sizes > 0).sum())
+        sums = np.bincount(named, side - side.mean(), minlength=count) / len(side)
+        parts += sign * math.sqrt(units / (units - 1)) * sums
+        alone = units / (units - 1) * float(sums @ sums)
+        if binary and not alone:
+            share = (float(side[0]) * units + 1) / (units + 2)
+            alone = share * (1 - share) / (units + 2)
+            variance += alone
+        together += alone
+        spread += alone**2 / (len(side) ** 2 / float(sizes @ sizes) - 1)
+    variance += float(parts @ parts)
+    degrees = min(together**2 / spread, count - 1) if spread else count - 1
+    return _student(mean, math.sqrt(variance), degrees, n, count, method, 1.0 if binary else math.inf)
 
 
 def seeds(
@@ -130,37 +187,20 @@ def seeds(
         degrees = variance**2 / (rest**2 / (count - 1) + between**2 / free)
     else:
         variance, degrees = items, float(count - 1)
-    return _student(mean, math.sqrt(variance), degrees, n, count, method)
+    found = _student(mean, math.sqrt(variance), degrees, n, count, method)
+    return found._replace(runs=c * max(spread - noise, 0.0))
 
 
-def bootstrap(
-    metric: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]],
-    rows: npt.ArrayLike,
-    clusters: Sequence[Hashable] | None = None,
-    draws: int = 1000,
-    seed: int = 0,
-) -> Estimate:
-    """A metric that is a function of sums over the items, such as corpus BLEU, F1 or a correlation, with a percentile interval.
-
-    `rows` [items, k]: what is summed; `metric`: sums [draws, k] -> values [draws]. Clusters are drawn with replacement, as many as
-    there are. Draws depend on `seed` alone. For a paired difference, `rows` has the columns of both models.
-    """
-    table = np.asarray(rows, dtype=np.float64)
-    groups = _groups(len(table), clusters)
-    count = int(groups.max()) + 1
-    sums = np.zeros((count, table.shape[1]))
-    np.add.at(sums, groups, table)
-    rng, found = np.random.default_rng(seed), []
-    step = max(1, CELLS // count)
-    for first in range(0, draws, step):
-        taken = rng.multinomial(count, np.full(count, 1 / count), min(step, draws - first))
-        found.append(metric(taken @ sums))
-    values = np.concatenate(found)
-    low, high = np.quantile(values, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Estimate(
-        value=float(metric(table.sum(0)[None])[0]), se=float(values.std(ddof=1)) if draws > 1 else None,
-        low=float(low), high=float(high), n=len(table), clusters=count, method="bootstrap",
-    )  # fmt: skip
+def beside_runs(between: Estimate, a: Sequence[float], b: Sequence[float]) -> Difference:
+    """A difference whose error is of the items alone, such as a bootstrap's, for other seeds too: `a` and `b` are the figures of the runs
+    of each side. As in `seeds`, without N, which is not known for such a figure: the interval is rather too wide."""
+    items, free = (between.se or 0.0) ** 2, len(a) + len(b) - 2
+    spread = sum(float(((np.asarray(side) - np.mean(side)) ** 2).sum()) for side in (a, b)) / free
+    runs = (1 / len(a) + 1 / len(b)) * spread
+    variance, share = items + runs, items**2 / max(between.clusters - 1, 1) + runs**2 / free
+    degrees = variance**2 / share if share else float(free)
+    found = _student(between.value, math.sqrt(variance), degrees, between.n, between.clusters, "seeds")
+    return found._replace(runs=runs)
 
 
 def linearised(sums: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -172,12 +212,30 @@ def linearised(sums: npt.ArrayLike, sizes: npt.ArrayLike) -> npt.NDArray[np.floa
     return found
 
 
-def items_needed(difference: float, deviation: float, power: float = 0.8) -> int:
-    """Independent items at which a difference is found (p < 0.05) with probability `power`. `deviation`: standard deviation of what
-    is averaged: of the items' differences, if two models are paired."""
+def mean_of(figures: Sequence[Estimate | None]) -> Estimate | None:
+    """The mean of figures of different items, each counting as much as any other, with Student's t and Satterthwaite's degrees of
+    freedom; None if one is missing."""
+    known = [one for one in figures if one is not None]
+    if not known or len(known) < len(figures):
+        return None
+    mean = sum(one.value for one in known) / len(known)
+    n, count = sum(one.n for one in known), sum(one.clusters for one in known)
+    method = "clustered" if count < n else "clt"
+    if any(one.se is None for one in known):
+        return _student(mean, None, 1, n, count, method).estimate
+    parts = [((one.se or 0.0) / len(known)) ** 2 for one in known]
+    spread = sum(part**2 / (one.clusters - 1) for part, one in zip(parts, known, strict=True))
+    degrees = sum(parts) ** 2 / spread if spread else 1.0
+    return _student(mean, math.sqrt(sum(parts)), degrees, n, count, method).estimate
+
+
+def items_needed(difference: float, deviation: float, power: float = 0.8, runs: float = 0.0) -> int | None:
+    """Independent items at which a difference is found (p < 0.05) with probability `power`; None if none suffices. `deviation`: standard
+    deviation of what is averaged: of the items' differences, if two models are paired. `runs`: as in `Difference`."""
     if difference == 0:
         raise ValueError("no number of items shows a difference of 0")
-    return math.ceil(((Z + float(ndtri(power))) * deviation / difference) ** 2)
+    left = (difference / (Z + float(ndtri(power)))) ** 2 - runs
+    return math.ceil(deviation**2 / left) if left > 0 else None
 
 
 def detectable(found: Estimate, power: float = 0.8) -> float | None:
@@ -232,14 +290,17 @@ def _independent(share: float, se: float | None, n: int, count: int) -> float:
     return min(float(n), share * (1 - share) / se**2 * (Z / student) ** 2)
 
 
-def _student(mean: float, se: float | None, degrees: float, n: int, count: int, method: str) -> Difference:
-    """A mean with Student's interval and p."""
+def _student(
+    mean: float, se: float | None, degrees: float, n: int, count: int, method: str, most: float = math.inf
+) -> Difference:
+    """A mean with Student's interval, which ends at `most` on either side of 0, and p."""
     if se is None:
         found = Estimate(value=mean, se=None, low=None, high=None, n=n, clusters=count, method=method)
         return Difference(found, None)
     half = float(stdtrit(degrees, (1 + LEVEL) / 2)) * se
     p = 2 * float(stdtr(degrees, -abs(mean) / se)) if se else float(mean == 0)
-    found = Estimate(value=mean, se=se, low=mean - half, high=mean + half, n=n, clusters=count, method=method)
+    low, high = max(-most, mean - half), min(most, mean + half)
+    found = Estimate(value=mean, se=se, low=low, high=high, n=n, clusters=count, method=method)
     return Difference(found, p)
 
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import ITEMS, RESULTS, EvaluationResults, Item
+from corpusmill.train.evaluate.statistics import linearised
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+BITS_PER_BYTE = "bits_per_byte"  # of tasks of whole texts
 
 
 def read_results(run: Folder) -> EvaluationResults | None:
@@ -29,3 +40,12 @@ def read_items(run: Folder, task: str) -> dict[str, Item]:
             raise UserError(f"{file}: line {number}: the id {item.id} occurs twice")
         found[item.id] = item
     return found
+
+
+def item_values(items: Sequence[Item], metric: str) -> npt.NDArray[np.float64]:
+    """Of a metric one value an item, whose mean is the figure of the task: of the bits per byte of texts the ratio of all together."""
+    values = np.array([item.metrics[metric] for item in items], dtype=np.float64)
+    if metric != BITS_PER_BYTE or not items:
+        return values
+    sizes = np.array([len(item.choices[0].encode()) for item in items], dtype=np.float64)
+    return linearised(values * sizes, sizes)

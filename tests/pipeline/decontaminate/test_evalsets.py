@@ -66,6 +66,8 @@ def test_folders_and_globs(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_bytes(LINES)
 
+    (tmp_path / "x/empty.jsonl").touch()  # beside others: a task of which no item was scored
+
     def names(*against: str) -> list[str]:
         return [source.file.name for source in find_files([str(tmp_path / place) for place in against])]
 
@@ -173,6 +175,10 @@ def _sum(file: Path) -> str:
         ),
         ({"question": "q", "choices": ["4", "5", "6"], "answer": "5"}, "q", ("5",), ("4", "6")),
         ({"question": "q", "choices": ["x", "y"]}, "q", (), ("x", "y")),
+        # Items that `corpusmill evaluate` wrote: digits among the choices, several right ones, generated answers.
+        ({"question": "q", "choices": ["1", "0"], "gold": 0, "answers": ["1"]}, "q", ("1",), ("0",)),
+        ({"question": "q", "choices": [*"xyz"], "gold": 0, "answers": [*"xz"]}, "q", ("x", "z"), ("y",)),
+        ({"question": "q", "references": ["a", "b"], "answers": ["a", "b"]}, "q", ("a", "b"), ()),
         ({"question": "q", "answer": "a", "is_correct": False}, "q", (), ("a",)),  # decon
         ({"question": "q", "answers": {"text": ["a", "b", "a"]}}, "q", ("a", "b"), ()),  # squad
         ({"question": "q", "answer": {"value": "a", "aliases": ["b"]}}, "q", ("a",), ()),  # triviaqa

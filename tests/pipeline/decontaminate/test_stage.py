@@ -45,6 +45,27 @@ def test_an_edited_question_is_found(tmp_path: Path, riddles: Path, edit: str) -
     assert [(row["id"], row["drop"]) for row in ran.touched] == [("long", True)]
 
 
+def test_every_record_of_a_question_is_named(tmp_path: Path) -> None:
+    """MultiRC asks one question once for each answer: what is found of it concerns all of these records."""
+    rows = [{"question": QUESTION, "answer": str(n), "id": f"{n}"} for n in range(4)]
+    rows += [
+        {"question": "Why so short?", "answer": "No reason", "id": name} for name in ("tiny", "tiny too")
+    ]
+    ran = decontaminate(tmp_path / "run", [QUESTION], write_set(tmp_path / "evals", rows))
+    assert [(row["id"], row["record"], row["drop"]) for row in ran.touched] == [
+        (str(n), n + 1, True) for n in range(4)
+    ]
+    found = ran.set("riddles")
+    assert (found["items"], found["unused"], found["contaminated"]) == (2, 1, 1)
+    folder = tmp_path / "run/decontaminate/index"
+    records = pq.read_table(folder / "records.parquet").to_pylist()
+    assert [(row["item"], row["id"]) for row in records] == [
+        *((0, str(n)) for n in range(4)), (1, "tiny"), (1, "tiny too"),
+    ]  # fmt: skip
+    reasons = [row["why"] for row in pq.read_table(folder / "items.parquet").to_pylist()]
+    assert reasons == [None, "too short"]
+
+
 def test_spans_are_the_matched_words(tmp_path: Path, riddles: Path) -> None:
     text = "Öl und Brot. " + QUESTION.upper() + "! Größe."
     ran = decontaminate(tmp_path / "run", [text], riddles, action="report")

@@ -34,7 +34,7 @@ from corpusmill.train.evaluate.calibration import (
     reliability,
 )
 from corpusmill.train.trainer import train
-from tests.train.evaluate.test_compare import evaluated, scorer_of
+from tests.train.evaluate.compare.test_compare import evaluated, scorer_of
 
 Make = Callable[..., dict[str, Any]]
 

@@ -14,13 +14,14 @@ from scipy import stats
 from corpusmill.schemas.evaluation import Estimate
 from corpusmill.train.evaluate import statistics
 from corpusmill.train.evaluate.statistics import (
-    bootstrap,
+    apart,
     compared,
     detectable,
     difference,
     estimate,
     holm,
     items_needed,
+    mean_of,
     seeds,
     wilson,
 )
@@ -124,6 +125,54 @@ def test_paired_proportions_of_few_items_are_covered() -> None:
     assert few.p == pytest.approx(0.125, abs=0.01) and (few.estimate.low or 0) < 0 < few.estimate.value
 
 
+@pytest.mark.parametrize("proportion", [True, False])
+@pytest.mark.parametrize(("count", "whole"), [(60, True), (60, False), (15, True)])
+def test_two_groups_of_items_are_covered(count: int, whole: bool, proportion: bool) -> None:
+    """Whether a group takes whole clusters or some items of each."""
+
+    def draw(rng: np.random.Generator) -> Estimate:
+        clusters, shared = grouped(rng, count)
+        names, values = np.array(clusters), shared + rng.normal(size=len(shared))
+        values = (values > -1).astype(float) if proportion else values
+        chosen = rng.permutation(count) < count // 3
+        inside = chosen[names.astype(int)] if whole else rng.random(len(values)) < 0.3
+        sides = names[inside].tolist(), names[~inside].tolist()
+        return apart(values[inside], values[~inside], sides).estimate
+
+    assert 0.93 <= covered(draw, 0) <= 0.97
+
+
+def test_two_groups_of_independent_items_are_welchs() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(size=12), 0.5 + 3 * rng.normal(size=30)
+    found, scipys = apart(a, b), stats.ttest_ind(a, b, equal_var=False)
+    interval = scipys.confidence_interval()
+    assert found.p == pytest.approx(scipys.pvalue) and found.estimate.method == "clt"
+    assert (found.estimate.low, found.estimate.high) == pytest.approx((interval.low, interval.high))
+    named = apart(a, b, (list("abcdefghijkl"), list(range(30))))
+    assert named == found
+    one = apart([0.0, 1.0], [1.0, 0.0, 1.0], (["a", "a"], ["b", "c", "d"]))
+    assert one.p is None and one.estimate.se is None and one.estimate.clusters == 4
+    agree = apart([0.0] * 40, [1.0] * 40, ([n // 8 for n in range(40)], [9 + n // 8 for n in range(40)]))
+    assert agree.estimate.se and agree.p and 0 < agree.p < 0.01  # of 5 passages a side, not of 40 items
+
+
+def test_a_mean_of_figures_counts_each_the_same_and_is_covered() -> None:
+    """Such as bits per byte of sources of which one has few documents."""
+
+    def draw(rng: np.random.Generator) -> Estimate:
+        found = mean_of(
+            [estimate(rng.normal(1, 2, 6)), estimate(rng.normal(2, 1, 400)), estimate(rng.normal(6, 3, 40))]
+        )
+        assert found is not None and (found.n, found.clusters) == (446, 446)
+        return found
+
+    assert 0.93 <= covered(draw, 3) <= 0.975
+    assert mean_of([estimate([1.0, 2.0, 3.0]), None]) is None and mean_of([]) is None
+    one = mean_of([estimate([1.0, 2.0, 3.0]), estimate([5.0])])
+    assert one and (one.value, one.se, one.low) == (3.5, None, None)
+
+
 @pytest.mark.parametrize(("runs_a", "runs_b"), [(3, 3), (2, 2), (5, 2), (4, 1)])
 @pytest.mark.parametrize("between", [0.0, 0.05, 0.3])
 def test_seeds_are_covered(runs_a: int, runs_b: int, between: float) -> None:
@@ -142,54 +191,14 @@ def test_seeds_are_covered(runs_a: int, runs_b: int, between: float) -> None:
         assert covered(lambda rng: draw(rng, 1, 1), 0.1) < 0.4
 
 
-def f1(sums: Array) -> Array:
-    return 2 * sums[:, 0] / (2 * sums[:, 0] + sums[:, 1] + sums[:, 2])
-
-
-def test_the_bootstrap_covers_a_metric_of_the_list() -> None:
-    """F1, of clustered items."""
-
-    def draw(rng: np.random.Generator, count: int) -> Estimate:
-        clusters, shared = grouped(rng, count)
-        label = rng.random(len(shared)) < 0.4
-        found = np.where(label, 1.0, -1.0) + shared + rng.normal(size=len(shared)) > 0
-        rows = np.stack([label & found, ~label & found, label & ~found], axis=1)
-        return bootstrap(f1, rows, clusters, draws=200)
-
-    right = float(stats.norm.cdf(1 / np.sqrt(2)))
-    truth = 2 * 0.4 * right / (0.4 * right + 0.6 * (1 - right) + 0.4)
-    assert 0.93 <= covered(lambda rng: draw(rng, 80), truth) <= 0.97
-    one, again = (draw(np.random.default_rng(3), 80) for _ in range(2))
-    assert one == again and one.method == "bootstrap" and one.clusters == 80 < one.n
-
-
-def test_the_bootstrap_of_a_mean_is_its_standard_error() -> None:
-    rng = np.random.default_rng(4)
-    clusters, shared = grouped(rng, 400)
-    found = bootstrap(
-        lambda sums: sums[:, 0] / sums[:, 1], np.stack([shared, np.ones(len(shared))], 1), clusters
-    )
-    known = estimate(shared, clusters)
-    assert found.value == pytest.approx(known.value) and found.se == pytest.approx(known.se or 0, rel=0.08)
-    assert found.low == pytest.approx(known.low or 0, abs=0.3 * (known.se or 0))
-
-
-def test_the_bootstrap_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = np.random.default_rng(5).integers(0, 3, (50, 3))
-    whole = bootstrap(f1, rows, draws=64)
-    monkeypatch.setattr(statistics, "CELLS", 50 * 7)
-    assert bootstrap(f1, rows, draws=64) == whole
-
-
 @given(VALUES)
 def test_plain_and_paired_are_scipys(values: list[float]) -> None:
     x, other = np.array(values), np.array(values[::-1]) / 3 + 0.123
     if np.ptp(x) < 1e-6 * np.abs(x).max():
         return  # scipy warns of what rounding leaves
     known = stats.ttest_1samp(x, 0).confidence_interval()
-    found = estimate(values)
-    if not ((x == 0) | (x == 1)).all():
-        assert (found.low, found.high) == pytest.approx(tuple(known), rel=1e-6, abs=1e-9)
+    found = estimate(values, proportion=False)
+    assert (found.low, found.high) == pytest.approx(tuple(known), rel=1e-6, abs=1e-9)
     if np.ptp(x - other) > 1e-4:
         paired = stats.ttest_rel(x, other)
         d = compared(x, other)
@@ -206,6 +215,21 @@ def test_wilson_is_scipys(n: int, data: st.DataObject) -> None:
     found = estimate([1.0] * right + [0.0] * (n - right))
     assert (found.low, found.high) == pytest.approx((known.low, known.high), abs=1e-12)
     assert found.method == "wilson" and (found.se is None) == (n == 1)
+
+
+def test_shares_end_at_0_and_1_and_equal_ones_are_not_certain() -> None:
+    """F1 of three answers, each 0.5, is not known to be 0.5; that of one 0 and four 1 is at most 1."""
+    same = estimate([0.5] * 3)
+    assert (same.low, same.high) == pytest.approx(wilson(0.5, 3)) and same.method == "wilson"
+    grouped_too = estimate([0.5] * 30, [str(n // 10) for n in range(30)])
+    assert (grouped_too.low, grouped_too.high) == pytest.approx(wilson(0.5, 3))
+    found = estimate([0.1, 1.0, 1.0, 0.9])
+    assert found.high == 1.0 and found.low is not None and 0 <= found.low < found.value
+    number = estimate([0.1, 1.0, 1.0, 0.9], proportion=False)
+    assert (number.high or 0) > 1 and estimate([0.5] * 3, proportion=False).low == 0.5
+    clusters = [n // 5 for n in range(10)]
+    assert compared([1.0] * 5 + [0.0] * 5, [0.0] * 10, clusters).estimate.high == 1.0
+    assert apart([1.0, 0.0] * 5, [0.0] * 10, (clusters, [9, 10] * 5)).estimate.high == 1.0
 
 
 def test_numbers_that_happen_to_be_0_are_no_proportion() -> None:
@@ -255,7 +279,7 @@ def test_holm_steps_down(ps: list[float]) -> None:
 
 
 def test_items_needed_find_the_difference_with_the_promised_power() -> None:
-    n = items_needed(0.2, 1.5)
+    n = items_needed(0.2, 1.5) or 0
     assert n == pytest.approx((1.96 + 0.8416) ** 2 * 1.5**2 / 0.04, rel=0.01)
     rng = np.random.default_rng(7)
     like = estimate(1.5 * stats.zscore(rng.normal(size=n), ddof=1), proportion=False)
@@ -264,6 +288,10 @@ def test_items_needed_find_the_difference_with_the_promised_power() -> None:
     assert np.mean(np.array(found) < 0.05) == pytest.approx(0.8, abs=0.04)
     with pytest.raises(ValueError, match="a difference of 0"):
         items_needed(0, 1)
+    # Runs leave the less to the items; what they leave nothing of no number of items shows.
+    error = (0.2 / (1.96 + 0.8416)) ** 2
+    assert items_needed(0.2, 1.5, runs=error / 2) == pytest.approx(2 * n, rel=0.01)
+    assert items_needed(0.2, 1.5, runs=error * 1.01) is None
 
 
 def test_lists_that_do_not_fit_are_refused() -> None:

@@ -55,8 +55,10 @@ def _figures(rows: Sequence[tuple[str, float]]) -> dict[str, Figure]:
     differences = [value for _, value in rows]
     return {
         "pct_stereotype": figure(estimate([float(value > 0) for value in differences], clusters), 0.5),
-        "likelihood_diff": figure(estimate([abs(value) for value in differences], clusters)),
-        "signed_diff": figure(estimate(differences, clusters), 0.0),
+        "likelihood_diff": figure(
+            estimate([abs(value) for value in differences], clusters, proportion=False)
+        ),
+        "signed_diff": figure(estimate(differences, clusters, proportion=False), 0.0),
     }
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import Estimate, Item
 from corpusmill.schemas.fairness import Figure, ItemBias
-from corpusmill.train.evaluate.resampling import Floats, apart, bootstrapped, figure, shown
+from corpusmill.train.evaluate.metrics.classification import correlation
+from corpusmill.train.evaluate.resampling import apart, figure, shown
 from corpusmill.train.evaluate.statistics import difference, estimate
 
 GENDERS = ("female", "male", "neutral")
@@ -75,8 +76,8 @@ def winogender(items: Sequence[Item], women: Mapping[str, float] = {}) -> ItemBi
             means[occupation] = found.value
         known = [occupation for occupation in means if occupation in women]
         if len(known) > 2:
-            table = np.array([[women[name], means[name]] for name in known])
-            overall["correlation"] = figure(_correlation(table), 0.0)
+            columns = [women[name] for name in known], [means[name] for name in known]
+            overall["correlation"] = figure(correlation(*columns, ["pearson"])["pearson"], 0.0)
     findings = [*_at_chance(overall["accuracy"], "sentences"), *_winogender_findings(overall)]
     return ItemBias(
         kind="winogender", items=len(items), overall=overall, slices=slices, findings=findings, notes=WINOGENDER_NOTES,
@@ -121,20 +122,6 @@ def _women(items: Sequence[Item], rows: Sequence[Sentence]) -> dict[str, float]:
 def _accuracy(rows: Sequence[Sentence]) -> Figure:
     # Sentences of one occupation resemble each other.
     return figure(estimate([row.right for row in rows], [row.occupation for row in rows]), 0.5)
-
-
-def _correlation(table: Floats) -> Estimate:
-    """Pearson's r of two columns [n, 2], bootstrap over rows."""
-    x, y = table.T
-    columns = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
-
-    def r(sums: Floats) -> Floats:
-        n, sx, sy, sxx, syy, sxy = np.moveaxis(sums, -1, 0)
-        across = (n * sxx - sx**2) * (n * syy - sy**2)
-        found: Floats = (n * sxy - sx * sy) / np.sqrt(np.where(across > 0, across, np.nan))
-        return found
-
-    return bootstrapped(columns, r, len(table))
 
 
 def _winogender_findings(overall: dict[str, Figure]) -> list[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from corpusmill.schemas.evaluation import Estimate
-from corpusmill.train.evaluate.statistics import bootstrap, estimate
+from corpusmill.train.evaluate.resampling import bootstrap
+from corpusmill.train.evaluate.statistics import estimate
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,22 +28,29 @@ def classification(
 ) -> dict[str, Estimate]:
     """Figures by name (`accuracy` or a key of `LABEL_METRICS`). `positive`: the class of binary precision, recall and F1. A prediction
     that is no label is wrong. Intervals are from the bootstrap; the accuracy's is that of a proportion."""
-    classes = list(dict.fromkeys([positive, *wanted, *found]))
+    rows = label_rows(found, wanted, list(dict.fromkeys([positive, *wanted, *found])))
+    result = {}
+    for name in metrics:
+        if name == "accuracy":
+            right = [float(guess == truth) for guess, truth in zip(found, wanted, strict=True)]
+            result[name] = estimate(right, clusters)
+        else:
+            result[name] = bootstrap(of_rows(LABEL_METRICS[name]), rows, clusters)
+    return result
+
+
+def label_rows(
+    found: Sequence[Hashable], wanted: Sequence[Hashable], classes: Sequence[Hashable]
+) -> npt.NDArray[np.bool_]:
+    """Of each item what the metrics sum, [items, classes x 3]. The first of `classes` is the positive one."""
     numbers = {label: number for number, label in enumerate(classes)}
     guess, truth = (np.array([numbers[label] for label in labels]) for labels in (found, wanted))
     every = np.arange(len(classes))
     predicted, there = guess[:, None] == every, truth[:, None] == every
-    rows = np.stack([predicted & there, predicted, there], axis=-1).reshape(len(guess), -1)
-    result = {}
-    for name in metrics:
-        if name == "accuracy":
-            result[name] = estimate((guess == truth).astype(np.float64).tolist(), clusters)
-        else:
-            result[name] = bootstrap(_of_rows(LABEL_METRICS[name]), rows, clusters)
-    return result
+    return np.stack([predicted & there, predicted, there], axis=-1).reshape(len(guess), -1)
 
 
-def _of_rows(
+def of_rows(
     metric: Callable[[Counts], npt.NDArray[np.float64]],
 ) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
     """A metric of sums [draws, classes x 3]."""

@@ -14,7 +14,8 @@ import numpy as np
 
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import Estimate
-from corpusmill.train.evaluate.statistics import bootstrap, estimate
+from corpusmill.train.evaluate.resampling import bootstrap
+from corpusmill.train.evaluate.statistics import estimate
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -2,14 +2,16 @@
 holds, and the difference, with the documents named.
 
 What a document holds is what `corpusmill decontaminate --action report` found of the items that an evaluation left in the run's
-folder. Items too short to be searched for are in none of the two groups.
+folder: the same items by their texts, whichever model answered them. Items that could not be searched for are in none of the two
+groups, and are counted by the reason.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
@@ -23,23 +25,27 @@ from corpusmill.schemas.evaluation import (
     ContaminationResults,
     Item,
     TrainedDocument,
+    question_hash,
 )
-from corpusmill.train.evaluate.report.failures import apart, primary
-from corpusmill.train.evaluate.statistics import estimate
-from corpusmill.train.evaluate.stored import read_items, read_results
+from corpusmill.train.evaluate.measures import measure
+from corpusmill.train.evaluate.report.failures import primary
+from corpusmill.train.evaluate.statistics import apart, estimate
+from corpusmill.train.evaluate.stored import item_values, read_items, read_results
 
 DOCUMENTS = 5  # named for an item
-REPORT, TOUCHED, ITEMS_TABLE, UNITS_TABLE = (
-    "contamination.json", "touched_items.jsonl", "index/items.parquet", "index/units.parquet",
+REPORT, TOUCHED, ITEMS_TABLE, RECORDS_TABLE, UNITS_TABLE = (
+    "contamination.json", "touched_items.jsonl", "index/items.parquet", "index/records.parquet", "index/units.parquet",
 )  # fmt: skip
 
 
 class Searched(NamedTuple):
-    """Of one task: ids of items that were searched for, of those found, and the documents of each."""
+    """An item of the report: the hash of its texts, why it could not be searched for (None: it was), whether it was found, and the
+    documents that hold it."""
 
-    searched: set[str]
-    found: set[str]
-    documents: dict[str, list[TrainedDocument]]
+    question: str
+    why: str | None
+    found: bool
+    documents: list[TrainedDocument]
 
 
 def compare(run: Folder, report: Folder) -> ContaminationResults:
@@ -52,15 +58,20 @@ def compare(run: Folder, report: Folder) -> ContaminationResults:
         raise UserError(f"{run}: no task was evaluated; run `corpusmill evaluate` with --tasks first")
     about, searches = read_report(report)
     tasks = []
-    for name in results.tasks:
-        if name not in searches:
-            raise UserError(
-                f"{report}: task {name} was not searched for; run `corpusmill decontaminate DOCUMENTS OUT --against"
-                f" {run / 'evaluation/items'} --action report` again"
-            )
+    for name, result in results.tasks.items():
         items = list(read_items(run, name).values())
-        if primary(items):  # else its figures are of all items together alone
-            tasks.append(compared(name, items, searches[name]))
+        searched = searches.get(name, {})
+        others = [
+            item.id
+            for item in items
+            if item.id not in searched or searched[item.id].question != question_hash(item.model_dump())
+        ]
+        if others:
+            raise UserError(
+                f"{report}: {len(others)} of {len(items)} items of task {name} were not searched for, or had other texts (such as"
+                f" {others[0]}); run `corpusmill decontaminate DOCUMENTS OUT --against {run / 'evaluation/items'} --action report` again"
+            )
+        tasks.append(compared(name, result.task_hash, items, searched))
     found = ContaminationResults(
         weights_hash=results.weights_hash,
         report=report.url,
@@ -72,63 +83,70 @@ def compare(run: Folder, report: Folder) -> ContaminationResults:
     return found
 
 
-def compared(task: str, items: Sequence[Item], searched: Searched) -> ContaminatedTask:
-    """The figures of one task, by its primary metric."""
+def compared(
+    task: str, task_hash: str, items: Sequence[Item], searched: Mapping[str, Searched]
+) -> ContaminatedTask:
+    """The figures of one task, by its primary metric; none if its items have no figure of their own."""
     metric = primary(items)
     groups: dict[bool, list[Item]] = {True: [], False: []}
+    reasons = Counter[str]()
     for item in items:
-        if item.id in searched.searched:
-            groups[item.id in searched.found].append(item)
+        one = searched[item.id]
+        if one.why is None:
+            groups[one.found].append(item)
+        else:
+            reasons[one.why] += 1
 
-    def values(some: Sequence[Item]) -> list[float]:
-        return [item.metrics[metric] for item in some]
+    def values(some: Sequence[Item]) -> Any:
+        return item_values(some, metric)
+
+    def clusters(some: Sequence[Item]) -> list[str]:
+        return [item.cluster for item in some]
 
     def figure(some: Sequence[Item]) -> Any:
-        return estimate(values(some), [item.cluster for item in some]) if some else None
+        return estimate(values(some), clusters(some), measure(metric).share) if some and metric else None
 
-    enough = min(map(len, groups.values())) > 1
+    enough = bool(metric) and min(map(len, groups.values())) > 1
+    names = clusters(groups[True]), clusters(groups[False])
     return ContaminatedTask(
-        task=task, metric=metric, searched=sum(map(len, groups.values())), found=len(groups[True]), all=figure(items),
-        clean=figure(groups[False]), contaminated=figure(groups[True]),
-        difference=apart(values(groups[True]), values(groups[False])).estimate if enough else None,
-        documents=[one for item in groups[True] for one in searched.documents.get(item.id, ())],
+        task=task, task_hash=task_hash, metric=metric, searched=sum(map(len, groups.values())),
+        not_searched=dict(sorted(reasons.items())), found=len(groups[True]), all=figure(items), clean=figure(groups[False]),
+        contaminated=figure(groups[True]),
+        difference=apart(values(groups[True]), values(groups[False]), names).estimate if enough else None,
+        documents=[one for item in groups[True] for one in searched[item.id].documents],
     )  # fmt: skip
 
 
-def read_report(report: Folder) -> tuple[Contamination, dict[str, Searched]]:
-    """What `corpusmill decontaminate` found, by set. Raises `UserError` if the folder is not its output."""
+def read_report(report: Folder) -> tuple[Contamination, dict[str, dict[str, Searched]]]:
+    """What `corpusmill decontaminate` found, by set and id. Raises `UserError` if the folder is not its output."""
     try:
         about = Contamination.model_validate_json((report / REPORT).read())
-        items = _table(report / ITEMS_TABLE)
-        units = _table(report / UNITS_TABLE)
+        items, records, units = (_table(report / name) for name in (ITEMS_TABLE, RECORDS_TABLE, UNITS_TABLE))
         touched = [json.loads(line) for line in (report / TOUCHED).read().splitlines()]
     except (FileNotFoundError, ValueError) as error:
         why = "not found" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
-        raise UserError(f"{report}: not the output of `corpusmill decontaminate`: {why}") from None
-    found = {row["set"]: Searched(set(), set(), {}) for row in items}
-    for row in items:
-        if row["used"]:
-            found[row["set"]].searched.add(row["id"])
-    for row in touched:
-        if row["drop"]:
-            found[row["set"]].found.add(row["id"])
+        raise UserError(
+            f"{report}: not the output of `corpusmill decontaminate` of this version: {why}"
+        ) from None
+    drop = {(row["set"], row["id"]) for row in touched if row["drop"]}
+    documents: dict[int, list[TrainedDocument]] = {}  # by item
     for entry in (report / "matches").list():
         if not entry.path.endswith(".parquet"):
             continue
         for row in _table(report / "matches" / entry.path, [("acts", "=", True)]):
             for number in units[row["unit"]]["items"]:
-                item = items[number]
                 one = TrainedDocument(
-                    item=item["id"],
-                    doc_id=row["doc_id"].hex(),
-                    source=row["source"],
-                    share=round(row["value"], 4),
+                    item="", doc_id=row["doc_id"].hex(), source=row["source"], share=round(row["value"], 4)
                 )
-                found[item["set"]].documents.setdefault(item["id"], []).append(one)
-    for searched in found.values():
-        for item_id, documents in searched.documents.items():
-            kept = sorted(documents, key=lambda one: (-one.share, one.doc_id))
-            searched.documents[item_id] = kept[:DOCUMENTS]
+                documents.setdefault(number, []).append(one)
+    found: dict[str, dict[str, Searched]] = {}
+    for record in records:
+        item = items[record["item"]]
+        own = sorted(documents.get(record["item"], ()), key=lambda one: (-one.share, one.doc_id))[:DOCUMENTS]
+        found.setdefault(item["set"], {})[record["id"]] = Searched(
+            record["question"], item["why"], (item["set"], record["id"]) in drop,
+            [one.model_copy(update={"item": record["id"]}) for one in own],
+        )  # fmt: skip
     return about, found
 
 

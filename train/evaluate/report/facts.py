@@ -68,9 +68,13 @@ def gather(config: TrainConfig, run: Folder) -> Facts:
 
 
 def _contamination(run: Folder, results: EvaluationResults | None) -> Facts:
-    """What `corpusmill contamination` found for these weights."""
+    """What `corpusmill contamination` found for these weights, of tasks whose items are still those that it looked at."""
     found = read_json(run / CONTAMINATION)
-    return found if results is not None and found.get("weights_hash") == results.weights_hash else {}
+    if results is None or found.get("weights_hash") != results.weights_hash:
+        return {}
+    hashes = {name: one.task_hash for name, one in results.tasks.items()}
+    tasks = [one for one in found["tasks"] if one.get("task_hash", "") == hashes.get(one["task"])]
+    return {**found, "tasks": tasks} if tasks else {}
 
 
 def in_corpus(items: Sequence[Item], task: str, contamination: Facts) -> list[Item]:

@@ -1,9 +1,9 @@
 """Where a model fails: slices of a task's items that it does worse on than on the others (`measures` says which figures are
 better), and words that wrong items have more often than right ones. What is no more than noise is left out.
 
-A slice is compared with the rest of its task: of proportions by Agresti and Caffo's interval (2000), which holds for few items and
-for shares near 0 and 1, else by Welch's; p values are Holm's (1979) over all slices of the task. Words are ranked by log-odds with
-an informative Dirichlet prior (Monroe, Colaresi and Quinn 2008).
+A slice is compared with the rest of its task (`corpusmill.train.evaluate.statistics.apart`), with clusters as units where items share them; p
+values are Holm's (1979) over all slices of the task. Words are ranked by log-odds with an informative Dirichlet prior (Monroe, Colaresi
+and Quinn 2008).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from corpusmill.schemas.evaluation import Estimate, Item
 from corpusmill.train.evaluate.measures import measure
-from corpusmill.train.evaluate.statistics import Difference, Z, holm
+from corpusmill.train.evaluate.statistics import apart, holm
+from corpusmill.train.evaluate.stored import item_values
 
 ALPHA = 0.05
 LEAST = 10  # items of a slice, and of the rest
@@ -65,7 +66,6 @@ def weak(items: Sequence[Item], metric: str) -> list[Slice]:
     """Slices whose mean is worse than that of the rest beyond noise, worst first; none by a metric of which neither more nor less
     is better."""
     better = measure(metric).better
-    values = [item.metrics[metric] for item in items]
     members: dict[tuple[str, str], list[int]] = {}
     for number, named in enumerate(sliced(items)):
         for key in named:
@@ -74,10 +74,12 @@ def weak(items: Sequence[Item], metric: str) -> list[Slice]:
     for (kind, value), places in sorted(members.items()):
         if LEAST <= len(places) <= len(items) - LEAST:
             inside = set(places)
-            rest = [x for number, x in enumerate(values) if number not in inside]
-            own = [values[place] for place in places]
-            means = (sum(own) / len(own), sum(rest) / len(rest))
-            found.append((kind, value, len(own), *means, apart(own, rest)))
+            others = [number for number in range(len(items)) if number not in inside]
+            both = [[items[number] for number in side] for side in (places, others)]
+            own, rest = (item_values(side, metric) for side in both)
+            names, other_names = ([item.cluster for item in side] for side in both)
+            difference = apart(own, rest, (names, other_names))
+            found.append((kind, value, len(own), float(own.mean()), float(rest.mean()), difference))
     adjusted = holm([1.0 if one.p is None else one.p for *_, one in found])
     slices = [
         Slice(kind, value, count, mean, other, one.estimate, p)
@@ -132,30 +134,6 @@ def _range(edges: Sequence[int], quarter: int) -> str:
     if quarter == len(edges):
         return f"{edges[-1]:,} characters or more"
     return f"{edges[quarter - 1]:,} to {edges[quarter] - 1:,} characters"
-
-
-def apart(inside: Sequence[float], rest: Sequence[float]) -> Difference:
-    """The mean of `inside` less that of `rest`, two independent groups of at least two values each."""
-    sizes = (len(inside), len(rest))
-    mean, other = sum(inside) / sizes[0], sum(rest) / sizes[1]
-    if all(value in (0.0, 1.0) for values in (inside, rest) for value in values):
-        shares = [(sum(values) + 1) / (len(values) + 2) for values in (inside, rest)]
-        centre, method = shares[0] - shares[1], "agresti-caffo"
-        variance = sum(p * (1 - p) / (n + 2) for p, n in zip(shares, sizes, strict=True))
-    else:
-        centre, method = mean - other, "clt"
-        variance = sum(
-            sum((x - middle) ** 2 for x in values) / (n - 1) / n
-            for middle, values, n in zip((mean, other), (inside, rest), sizes, strict=True)
-        )
-    se = math.sqrt(variance)
-    p = math.erfc(abs(centre) / se / math.sqrt(2)) if se else float(centre == 0)
-    found = Estimate(
-        value=mean - other, se=se, low=max(centre - Z * se, -1.0) if method == "agresti-caffo" else centre - Z * se,
-        high=min(centre + Z * se, 1.0) if method == "agresti-caffo" else centre + Z * se, n=sum(sizes), clusters=sum(sizes),
-        method=method,
-    )  # fmt: skip
-    return Difference(found, p)
 
 
 def words(items: Sequence[Item], metric: str, most: int = 12) -> list[Word]:

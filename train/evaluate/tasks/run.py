@@ -22,11 +22,12 @@ from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import Checkpoint
 from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.metrics.classification import classification
 from corpusmill.train.evaluate.progress import reported
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
-from corpusmill.train.evaluate.statistics import estimate
+from corpusmill.train.evaluate.statistics import estimate, linearised
 from corpusmill.train.evaluate.tasks.data import files_of, read_rows
 from corpusmill.train.evaluate.tasks.encode import Encoder
 from corpusmill.train.evaluate.tasks.metrics import corpus_metrics, signatures
@@ -40,17 +41,18 @@ from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import TOKENIZER
 
-VERSION = 1  # of how items and figures are computed
+VERSION = 2  # of how items and figures are computed
 
 
 class Prepared(NamedTuple):
-    """A task with the questions to ask. `hash`: of its definition, its data and how many are asked."""
+    """A task with the questions to ask. `hash`: of its definition and its data; `limit`: how many are asked."""
 
     task: Task
     questions: list[Question]
     skipped: Counter[str]
     notes: list[str]
     hash: str
+    limit: int | None = None
 
 
 def prepare(
@@ -86,8 +88,8 @@ def prepare(
     definition = task.model_dump(mode="json", exclude={"data", "hub", "about", "licence", "citation", "bias"})
     if task.bias:  # of other tasks the hash is what it was before there was this key
         definition["bias"] = True
-    key = hash_json([VERSION, definition, rows.hash, examples.hash, limit])
-    return Prepared(task, rendered.questions, rows.skipped + rendered.skipped, notes, key)
+    key = hash_json([VERSION, definition, rows.hash, examples.hash])
+    return Prepared(task, rendered.questions, rows.skipped + rendered.skipped, notes, key, limit)
 
 
 class Model(NamedTuple):
@@ -111,8 +113,8 @@ def score(prepared: Prepared, model: Model, rows: int = 16) -> Scored:
     return score_texts(task, questions, model.encoder, model.opened, rows)
 
 
-def summary(prepared: Prepared, scored: Scored, key: str) -> TaskResult:
-    """The figures of a task, of all its items and by slice."""
+def summary(prepared: Prepared, scored: Scored, key: str, context: int | None = None) -> TaskResult:
+    """The figures of a task, of all its items and by slice, of a model with `context` positions."""
     task, items = prepared.task, scored.items
     notes = [*prepared.notes, *scored.notes, *(signatures(task, items) if items else [])]
     if task.output_type == "schema":
@@ -124,8 +126,9 @@ def summary(prepared: Prepared, scored: Scored, key: str) -> TaskResult:
             by_value.setdefault(item.slices[name], []).append(item)
         slices[name] = {value: figures(task, by_value[value]) for value in sorted(by_value)}
     return TaskResult(
-        task=task.task, task_hash=key, items=len(items), fewshot=task.num_fewshot, chance=chance(task, items),
-        bias=task.about_bias, metrics=figures(task, items), slices=slices, skipped=dict(sorted((prepared.skipped + scored.skipped).items())),
+        task=task.task, task_hash=key, questions_hash=prepared.hash, limit=prepared.limit, context=context, items=len(items),
+        fewshot=task.num_fewshot, chance=chance(task, items), bias=task.about_bias, metrics=figures(task, items), slices=slices,
+        skipped=dict(sorted((prepared.skipped + scored.skipped).items())),
         notes=notes,
     )  # fmt: skip
 
@@ -146,7 +149,10 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
             "byte_perplexity": exponential(nats["byte"]), "word_perplexity": exponential(nats["word"]),
         }  # fmt: skip
         return {one.metric: made[one.metric] for one in task.metrics}
-    found = {name: estimate([item.metrics[name] for item in items], clusters) for name in items[0].metrics}
+    found = {
+        name: estimate([item.metrics[name] for item in items], clusters, proportion=measure(name).share)
+        for name in items[0].metrics
+    }
     if classes := [name for name in CLASSES if task.wants(name)]:
         chosen = [int(np.argmax(item.logprobs)) for item in items]
         named = classification(
@@ -162,9 +168,7 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
 def ratio(items: Sequence[Item], sizes: Sequence[int]) -> Estimate:
     """Nats of all items together over their sizes together; its uncertainty by linear approximation."""
     nats = [-item.logprobs[0] for item in items]
-    value, mean = sum(nats) / sum(sizes), sum(sizes) / len(sizes)
-    parts = [value + (x - value * size) / mean for x, size in zip(nats, sizes, strict=True)]
-    return estimate(parts, [item.cluster for item in items])
+    return estimate(linearised(nats, sizes), [item.cluster for item in items], proportion=False)
 
 
 def scaled(of: Estimate, factor: float) -> Estimate:
@@ -218,7 +222,7 @@ def evaluate_tasks(
     )  # fmt: skip
     known = known_results(run, empty)
     keys = {
-        one.task.task: hash_json([one.hash, empty.tokenizer_hash, config.data.sequence_length])
+        one.task.task: hash_json([one.hash, one.limit, empty.tokenizer_hash, config.data.sequence_length])
         for one in prepared
     }
     results = {
@@ -235,7 +239,7 @@ def evaluate_tasks(
         log_line(f"{one.task.task}: {count:,} items")
         with reported(one.task.task, count):
             scored = score(one, model, rows)
-        results[one.task.task] = summary(one, scored, keys[one.task.task])
+        results[one.task.task] = summary(one, scored, keys[one.task.task], config.data.sequence_length)
         if world.first:
             lines = (item.model_dump_json(exclude_defaults=True) + "\n" for item in scored.items)
             (run / ITEMS / f"{one.task.task}.jsonl").write("".join(lines).encode())

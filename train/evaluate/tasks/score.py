@@ -140,7 +140,7 @@ def choice_item(task: Task, question: Question, answers: list[Answer], unconditi
         choices = [context[start:] + rest for context, rest in together]
     return Item(
         id=question.id, cluster=question.cluster, slices=question.slices, prompt=question.prompt, question=question.own,
-        choices=choices,
+        choices=choices, answers=[] if task.output_type == "loglikelihood_rolling" else [choices[n] for n in question.golds],
         logprobs=sums, tokens=[len(answer.tokens) for answer in answers], greedy=greedy, unconditional=unconditional,
         gold=question.golds[0], golds=question.golds if len(question.golds) > 1 else [], fields=question.fields,
         metrics=choice_metrics(task, Choices(question.texts, sums, greedy, question.golds, unconditional)),
@@ -182,7 +182,7 @@ def score_texts(
     items = [
         Item(
             id=one.id, cluster=one.cluster, slices=one.slices, prompt=one.prompt, question=one.own,
-            references=one.references,
+            references=one.references, answers=one.references,
             generated=text, metrics=text_metrics(task, text, one.references), fields=one.fields,
         )
         for one, text in zip(questions, generated, strict=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
@@ -13,23 +14,30 @@ from corpusmill.common.token_text import TokenText
 from corpusmill.schemas.cross_validation import CROSS_VALIDATION, CrossValidation, FoldResult
 from corpusmill.schemas.data import FoldConfig
 from corpusmill.schemas.evaluation import Estimate
+from corpusmill.schemas.shards import Block, Shard
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.folds import clustered, document_ids, groups
 from corpusmill.train.data.shards import open_run_data
-from corpusmill.train.evaluate.fairness.texts import bits_per_byte, document_sums, sampled
-from corpusmill.train.evaluate.resampling import bootstrapped
+from corpusmill.train.data.trained import read, spread
+from corpusmill.train.evaluate.baselines import STRICT
+from corpusmill.train.evaluate.fairness.texts import bits_per_byte, document_sums
+from corpusmill.train.evaluate.resampling import Floats, bootstrap
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
+from corpusmill.train.evaluate.statistics import estimate
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import TOKENIZER, dumped
 from corpusmill.train.trainer import train
 
 TOKENS = 1_000_000  # of a source whose held-out documents are scored, at most
-# 97.5 % quantiles of Student's t on 1 to 30 degrees of freedom.
-STUDENT = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
-    2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
+
+
+class Part(NamedTuple):
+    """Some blocks of a source."""
+
+    folder: Folder
+    blocks: list[tuple[Shard, Block]]
 
 
 def cross_validate(
@@ -60,33 +68,53 @@ def cross_validate(
         own = TrainConfig.model_validate({**dumped(config), **changes})
         train(own)
         results.append(held_out(own, output / place, place, tokens))
-    names = [name for name in results[0].sources if all(name in one.sources for one in results)]
-    result = CrossValidation(
-        name=config.name,
-        of=of,
-        seed=seed,
-        folds=results,
-        bits_per_byte=over_folds([one.bits_per_byte for one in results]),
-        sources={name: over_folds([one.sources[name] for one in results]) for name in names},
-    )
+    result = summed(config.name, of, seed, results)
     (output / CROSS_VALIDATION).write(result.to_json())
     return result
 
 
+def summed(name: str, of: int, seed: int, results: list[FoldResult]) -> CrossValidation:
+    """The result of all folds. A source has a mean if every fold held out some of it; the others are named."""
+    known = list(dict.fromkeys(source for one in results for source in one.sources))
+    without = {source: [one.index for one in results if source not in one.sources] for source in known}
+    return CrossValidation(
+        name=name,
+        of=of,
+        seed=seed,
+        folds=results,
+        bits_per_byte=over_folds([one.bits_per_byte for one in results]),
+        sources={
+            source: over_folds([one.sources[source] for one in results])
+            for source, folds in without.items()
+            if not folds
+        },
+        without={source: folds for source, folds in without.items() if folds},
+    )
+
+
 def held_out(config: TrainConfig, run: Folder, place: str, tokens: int) -> FoldResult:
-    """Bits per byte of a run's newest checkpoint on the documents that its fold holds out."""
+    """Bits per byte of a run's newest checkpoint on the documents that its fold holds out, with clusters of near-copies as units."""
+    assert config.data.fold is not None
     shards, found = open_run_data(config), newest_checkpoint(run)
     world = join(config)
     model = ParallelModel([load_model(config, found, shards.set.vocab_size, world.device)], world)
     scorer = Scorer(model, config, world)
     words = TokenText((run / TOKENIZER).read(), shards.set.eos_id, TOKENIZER)
-    sums = {}
+    documents, clusters = clustered(Folder(config.data.fold.ledger_of(shards.folder.url)), [])
+    sums, units = dict[str, Floats](), dict[str, list[bytes]]()
     for name, source in shards.train.items():
-        if config.data.reads(name):
-            parts = [document_sums(scorer, source, block, words) for block in sampled(source, tokens)]
-            sums[name] = np.concatenate([np.empty((0, 2)), *parts])
-    every = np.concatenate(list(sums.values()))
-    assert config.data.fold is not None
+        if not config.data.reads(name):
+            continue
+        sizes = np.array([block.ntokens for _, block in source.blocks], dtype=np.int64)
+        chosen = [number for number in spread(sizes, tokens).tolist() if sizes[number]]
+        ids = document_ids(Part(source.folder, [source.blocks[number] for number in chosen]))
+        parts, own = [np.empty((0, 2))], list[bytes]()
+        for block, names in zip(read([source], [(0, number) for number in chosen], STRICT), ids, strict=True):
+            parts.append(document_sums(scorer, source, block, words))
+            assert block.held is not None
+            own += groups(names, documents, clusters).filter(pa.array(block.held)).to_pylist()
+        sums[name], units[name] = np.concatenate(parts), own
+    every, every_unit = np.concatenate(list(sums.values())), [one for own in units.values() for one in own]
     if not len(every):
         raise UserError(
             f"fold {config.data.fold.index}: no document is in it; use fewer folds than {config.data.fold.of}"
@@ -97,17 +125,12 @@ def held_out(config: TrainConfig, run: Folder, place: str, tokens: int) -> FoldR
         step=found.step,
         documents=len(every),
         bytes=round(float(every[:, 1].sum())),
-        bits_per_byte=bootstrapped(every, bits_per_byte, len(every)),
-        sources={name: bootstrapped(own, bits_per_byte, len(own)) for name, own in sums.items() if len(own)},
+        bits_per_byte=bootstrap(bits_per_byte, every, every_unit),
+        sources={name: bootstrap(bits_per_byte, own, units[name]) for name, own in sums.items() if len(own)},
     )
 
 
 def over_folds(found: Sequence[Estimate]) -> Estimate:
     """The mean of folds, with Student's t."""
-    values = np.array([one.value for one in found])
-    n, mean = sum(one.n for one in found), float(values.mean())
-    se = float(values.std(ddof=1) / math.sqrt(len(values)))
-    width = se * (STUDENT[len(values) - 2] if len(values) - 2 < len(STUDENT) else 1.96)
-    return Estimate(
-        value=mean, se=se, low=mean - width, high=mean + width, n=n, clusters=len(values), method="t over folds"
-    )  # fmt: skip
+    mean = estimate([one.value for one in found], proportion=False)
+    return mean.model_copy(update={"n": sum(one.n for one in found), "method": "t over folds"})

@@ -84,6 +84,7 @@ def texts(count: int) -> list[Item]:
 def test_every_metric_is_known() -> None:
     assert set(MEASURES) == {*METRICS, "loglikelihood"}
     assert measure("exact_match,strict-match") == measure("exact_match")
+    assert measure("rougeLsum-stemmed,none").share and not measure("bleu").share
     assert all(one.share for one in MEASURES.values() if one.right or one.chance)
 
 

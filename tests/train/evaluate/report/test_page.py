@@ -109,12 +109,15 @@ def run(tmp_path: Path) -> Folder:
         **figures(3000.0, 1000, 4000),
         "unigram": figures(5000.0, 1000, 4000),
     }
-    row["unigram_source"] = None
+    row["unigram_source"], row["interval"] = None, between(1.05, 1.082, 1.11).model_dump()
     row["ngrams"] = {"all": {"bigram": figures(4000.0, 1000, 4000)}}
-    splits = {"name": "tiny", "step": 40, "sources": {"books": row}, "all_sources": row, "ngrams": {}}
+    splits = {
+        "name": "tiny", "step": 40, "sources": {"books": row}, "all_sources": row, "ngrams": {}, "window": 64, "stride": 16,
+        "macro": {"sources": 1, "interval": row["interval"]},
+    }  # fmt: skip
     (folder / EVALUATION).write(json.dumps(splits).encode())
     found = ContaminatedTask(
-        task="mmlu", metric="acc", searched=90, found=2, all=tasks[0][0].metrics["acc"], clean=None, contaminated=None,
+        task="mmlu", task_hash="c0ffee", metric="acc", searched=90, not_searched={"too short": 110}, found=2, all=tasks[0][0].metrics["acc"], clean=None, contaminated=None,
         difference=None, documents=[TrainedDocument(item=HOSTILE, doc_id="f00d" * 8, source="books", share=0.875)],
     )  # fmt: skip
     beside = ContaminationResults(weights_hash="ab12", report="out", ngram=13, threshold=0.5, tasks=[found])
@@ -234,6 +237,16 @@ def test_figures_of_the_page(run: Folder, config: Any) -> None:
     for kind, is_right in (("right", True), ("wrong", False), ("surely wrong", False)):
         for one in mmlu["samples"][kind]:
             assert {c["gold"] for c in one["choices"] if c["chosen"]} == {is_right}
+
+
+def test_contamination_of_other_items_is_not_shown(run: Folder, config: Any) -> None:
+    """The same weights on more items of the task, or on other data of its name: what was found is of the former ones."""
+    settings = TrainConfig.model_validate(config())
+    assert gather(settings, run)["contamination"]["tasks"][0]["not_searched"] == {"too short": 110}
+    write(settings, run)
+    assert "110 too short" in (run / PAGE).read().decode()
+    (run / RESULTS).write((run / RESULTS).read().replace(b'"task_hash":"c0ffee"', b'"task_hash":"decaf"', 1))
+    assert gather(settings, run)["contamination"] == {}
 
 
 def test_the_card_has_the_figures_and_quotes_no_item(run: Folder, config: Any) -> None:

@@ -120,7 +120,7 @@ def test_calibration_alone_has_a_page(folder: Folder, tmp_path: Path, written: W
 def corpus_holds(items: list[str]) -> bytes:
     share = Estimate(value=0.5, se=None, low=None, high=None, n=1, clusters=1, method="clt")
     task = ContaminatedTask(
-        task="mmlu", metric="acc", searched=200, found=len(items), all=share, clean=None, contaminated=None, difference=None,
+        task="mmlu", task_hash="c0ffee", metric="acc", searched=200, found=len(items), all=share, clean=None, contaminated=None, difference=None,
         documents=[TrainedDocument(item=item, doc_id="f0" * 16, source="books", share=0.9) for item in items],
     )  # fmt: skip
     found = ContaminationResults(weights_hash="ab12", report="out", ngram=13, threshold=0.5, tasks=[task])

@@ -142,6 +142,7 @@ def test_schema_and_one_continuation(config: Config) -> None:
     ).items
     assert one.choices == [" shard."] and one.metrics["loglikelihood"] == one.logprobs[0]
     assert one.metrics["acc"] == float(one.greedy[0])
+    assert (item.answers, one.answers) == (item.choices[1:], [" shard."])  # what the corpus is searched for
 
 
 def test_what_a_model_cannot_score_is_counted(config: Config) -> None:
@@ -186,6 +187,7 @@ def test_texts_are_generated_greedily_until_a_stop(batch: int) -> None:
         # An unfinished character at the end is left out.
         texts.append(TOKENIZER.decode([token for token in tokens if token != EOS]).rstrip("\ufffd"))
     assert [item.generated for item in found.items] == texts and any(texts)
+    assert all(item.answers == item.references == ["x"] for item in found.items)
     stop = next(text for text in texts if len(text.strip()) > 2).strip()[1:3]
     until = task.model_copy(
         update={"generation_kwargs": task.generation_kwargs.model_copy(update={"until": [stop]})}

@@ -15,23 +15,25 @@ import torch
 from corpusmill.common.config import load
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.cross_validation import CROSS_VALIDATION, CrossValidation
+from corpusmill.schemas.cross_validation import CROSS_VALIDATION, CrossValidation, FoldResult
+from corpusmill.schemas.data import FoldConfig
 from corpusmill.schemas.evaluation import Estimate
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.shards import open_run_data, open_shards
 from corpusmill.train.evaluate.baselines import all_blocks
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
+from corpusmill.train.evaluate.statistics import estimate
 from corpusmill.train.run_folder import open_run
-from corpusmill.train.tools.tune.cross_validation import over_folds
+from corpusmill.train.tools.tune.cross_validation import over_folds, summed
 from tests.train.conftest import EOS, VOCAB
-from tests.train.data.test_folds import write_ledger
+from tests.train.data.test_folds import held_documents, write_ledger
 from tests.train.test_commands import command
 
 
 def test_each_fold_is_scored_by_a_run_without_it(
     write_config: Callable[..., Path], shards: Folder, tmp_path: Path
 ) -> None:
-    write_ledger(tmp_path / "ledger", open_shards(shards.url))
+    clusters = write_ledger(tmp_path / "ledger", open_shards(shards.url))
     file = write_config(**{"schedule.steps": 12})
     arguments = ("cross-validate", str(file), "--folds", "2", "--ledger", str(tmp_path / "ledger"))
     result = CrossValidation.model_validate(json.loads(command(*arguments, "--json")))
@@ -41,6 +43,13 @@ def test_each_fold_is_scored_by_a_run_without_it(
     assert sum(one.documents for one in result.folds) == documents
     values = [one.bits_per_byte.value for one in result.folds]
     assert result.bits_per_byte.value == pytest.approx(np.mean(values))
+
+    for one in result.folds:  # copies are one unit, within a source and across
+        fold = FoldConfig(of=2, index=one.index, ledger=str(tmp_path / "ledger"))
+        held = held_documents(shards, fold)
+        units = {clusters.get(document, document) for document in held}
+        assert (one.bits_per_byte.n, one.bits_per_byte.clusters) == (len(held), len(units))
+        assert len(units) < len(held) and one.sources["wiki"].clusters <= one.sources["wiki"].n
 
     one = result.folds[1]
     config, run = open_run(str(tmp_path / "run" / one.run))
@@ -76,11 +85,28 @@ def test_each_fold_is_scored_by_a_run_without_it(
     assert load(TrainConfig, file).data.fold is None
 
 
+def test_a_source_that_a_fold_lacks_is_named() -> None:
+    def fold(index: int, *sources: str) -> FoldResult:
+        found = estimate([2.0 + index, 3.0], proportion=False)
+        own = dict.fromkeys(sources, found)
+        return FoldResult(index=index, run="", step=1, documents=2, bytes=9, bits_per_byte=found, sources=own)
+
+    found = summed("tiny", 3, 0, [fold(0, "books"), fold(1, "books", "rare"), fold(2, "books")])
+    assert list(found.sources) == ["books"] and found.without == {"rare": [0, 2]}
+
+
 def test_the_interval_over_folds_is_student_s() -> None:
     values = [2.0, 2.2, 2.1, 2.3, 1.9]
     found = over_folds(
         [Estimate(value=v, se=None, low=None, high=None, n=9, clusters=9, method="") for v in values]
     )
-    half = 2.776 * np.std(values, ddof=1) / math.sqrt(5)  # 97.5 % quantile on 4 degrees of freedom
+    half = 2.7764451 * np.std(values, ddof=1) / math.sqrt(5)  # 97.5 % quantile on 4 degrees of freedom
     assert found.value == pytest.approx(2.1) and found.high == pytest.approx(2.1 + half)
-    assert (found.n, found.clusters) == (45, 5)
+    assert (found.n, found.clusters, found.method) == (45, 5, "t over folds")
+    many = over_folds(
+        [Estimate(value=v % 2, se=None, low=None, high=None, n=9, clusters=9, method="") for v in range(40)]
+    )
+    half = (
+        2.0227 * np.std([0, 1], ddof=0) * math.sqrt(40 / 39) / math.sqrt(40)
+    )  # on 39; 1.96 is of infinitely many
+    assert many.high == pytest.approx(0.5 + half, rel=1e-4)

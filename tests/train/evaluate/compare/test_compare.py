@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,10 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.commands import register
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate.batches import whole
-from corpusmill.train.evaluate.compare import compare_models
+from corpusmill.train.evaluate.compare.compare import compare_models
 from corpusmill.train.evaluate.documents import document_losses, keep, kept
 from corpusmill.train.evaluate.scorer import Scorer
+from corpusmill.train.evaluate.splits import EVALUATION
 from corpusmill.train.evaluate.statistics import compared, estimate, holm
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.mesh import World
@@ -51,7 +54,8 @@ def command(*arguments: Any) -> str:
 
 
 def evaluated(
-    place: Path, scores: Scores, *, hashes: Sequence[str] = (), ids: Sequence[int] | None = None, weights: str = ""
+    place: Path, scores: Scores, *, hashes: Sequence[str] = (), ids: Sequence[int] | None = None, weights: str = "",
+    tokenizer: str = "t", **asked: Any,
 ) -> str:  # fmt: skip
     """A folder with the evaluation of a run: by task, the acc of its items, in clusters of two; their parity is a slice."""
     folder = Folder(place)
@@ -71,10 +75,10 @@ def evaluated(
         tasks[task] = TaskResult(
             task=task, task_hash=hashes[number] if hashes else task, items=len(items), fewshot=0, chance=0.5,
             metrics={name: estimate([item.metrics[name] for item in items]) for name in ("acc", "brier")},
-            slices={"parity": {}},
+            slices={"parity": {}}, **asked,
         )  # fmt: skip
     results = EvaluationResults(
-        name=place.name, step=7, weights_hash=weights or place.name, tokenizer_hash="t", precision="fp32", version="1",
+        name=place.name, step=7, weights_hash=weights or place.name, tokenizer_hash=tokenizer, precision="fp32", version="1",
         tasks=tasks,
     )  # fmt: skip
     (folder / RESULTS).write(results.to_json())
@@ -107,6 +111,7 @@ def test_what_differs_is_beyond_noise_and_what_does_not_is_not(tmp_path: Path) -
     assert found["slices"][1]["difference"] == odd.estimate.model_dump()
     assert found["slices"][1]["p_holm"] > (odd.p or 0)  # corrected over the four rows of its table
 
+    easy_needed = compare_models([a], [b], detect=0.01)["rows"][0]
     printed = command(a, b, "--by", "parity", "--detect", "0.01")
     line = next(line for line in printed.splitlines() if line.startswith("| easy "))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -115,7 +120,8 @@ def test_what_differs_is_beyond_noise_and_what_does_not_is_not(tmp_path: Path) -
         "400", f"{np.mean(base):.4f}", f"{np.mean(better):.4f}", f"{by_hand.estimate.value:+.4f}",
         f"{low:+.4f} to {high:+.4f}",
     ]  # fmt: skip
-    assert cells[8] == "yes" and int(cells[10].replace(",", "")) > 200
+    needed = easy_needed["clusters_needed"]
+    assert cells[8] == "yes" and needed > 200 and cells[10] == f"{2 * needed:,} in {needed:,} clusters"
     assert "since not all runs have it: only here" in printed and printed.count("\n| ") == 2 + 1 + 4 + 1
     assert json.loads(command(a, b, "--json")) == compare_models([a], [b])
 
@@ -143,6 +149,89 @@ def test_items_are_paired_by_id_and_those_alone_are_counted(tmp_path: Path) -> N
     assert "task, acc: 10 items of A without a partner" in command(a, b)
 
 
+def test_how_many_were_asked_and_how_they_were_read_is_a_note(tmp_path: Path) -> None:
+    """One task with and without a limit, by models of another tokenizer and context: the common items are compared."""
+    values = draws(4, 0.5, 60)
+    a = evaluated(tmp_path / "a", {"task": values}, hashes=("x",), questions_hash="q", context=512)
+    b = evaluated(
+        tmp_path / "b", {"task": values[::2]}, hashes=("y",), ids=range(0, 60, 2), tokenizer="u", questions_hash="q",
+        limit=30, context=2048,
+    )  # fmt: skip
+    found = compare_models([a], [b])
+    (row,) = found["rows"]
+    assert (row["difference"]["n"], row["difference"]["value"], row["only_a"], row["only_b"]) == (
+        30,
+        0,
+        30,
+        0,
+    )
+    assert found["notes"][:3] == [
+        "the runs have different tokenizers: figures of tokens or log-probabilities are of other units",
+        "task: 30 and all items were asked for; those of all runs are compared",
+        "task: the models read at most 512 and 2,048 tokens of an item",
+    ]
+    other = evaluated(tmp_path / "c", {"task": values}, hashes=("z",), questions_hash="r")
+    with pytest.raises(UserError, match="not asked the same questions"):
+        compare_models([a], [other])
+
+
+def with_items(place: Path, task: str, items: list[Item], names: Sequence[str]) -> str:
+    """A folder with the evaluation of a task of these items, and figures by these names."""
+    url = evaluated(place, {task: [0.0]})
+    results = EvaluationResults.from_json((Folder(url) / RESULTS).read(), "")
+    figures = {name: estimate([0.5, 0.25]) for name in names}
+    results.tasks[task] = results.tasks[task].model_copy(update={"metrics": figures, "items": len(items)})
+    (Folder(url) / RESULTS).write(results.to_json())
+    lines = b"\n".join(item.model_dump_json().encode() for item in items)
+    (Folder(url) / ITEMS / f"{task}.jsonl").write(lines)
+    return url
+
+
+def test_bits_per_byte_of_texts_are_those_of_all_together(tmp_path: Path) -> None:
+    """As `evaluate` has them, long texts weighing more; so are those of slices."""
+
+    def run(name: str, bits: Sequence[float]) -> str:
+        items = []
+        for number, (each, size) in enumerate(zip(bits, (10, 10, 400, 1000), strict=True)):
+            item = Item(
+                id=str(number), cluster=str(number), prompt="", choices=["é" * (size // 2)], logprobs=[-each * math.log(2) * size],
+                metrics={"bits_per_byte": each}, slices={"half": str(number // 2)},
+            )  # fmt: skip
+            items.append(item)
+        return with_items(tmp_path / name, "text", items, ["bits_per_byte", "byte_perplexity"])
+
+    a, b = run("a", (8.0, 6.0, 1.0, 1.5)), run("b", (4.0, 6.0, 1.0, 1.4))
+    found = compare_models([a], [b], by="half")
+    (row,) = found["rows"]
+    assert row["a"]["value"] == pytest.approx((80 + 60 + 400 + 1500) / 1420)
+    assert row["difference"]["value"] == pytest.approx((-40 - 100) / 1420)
+    low, high = found["slices"]
+    assert low["a"]["value"] == pytest.approx(7) and high["a"]["value"] == pytest.approx(1900 / 1400)
+    with pytest.raises(UserError, match="they have bits_per_byte$"):
+        compare_models([a], [b], metrics=["byte_perplexity"])
+
+
+def test_items_do_not_make_up_for_runs(tmp_path: Path) -> None:
+    """Of runs that differ in their seed by 0.1, no number of items shows a difference of 0.01; 0.5 takes some items."""
+    rng = np.random.default_rng(6)
+    item = rng.random(400)
+
+    def run(name: str, share: float) -> str:
+        return evaluated(
+            tmp_path / name, {"task": (item + 0.1 * rng.normal(size=400) < share).astype(float).tolist()}
+        )
+
+    a = [run(f"a{n}", share) for n, share in enumerate((0.4, 0.5, 0.6))]
+    b = [run(f"b{n}", share) for n, share in enumerate((0.62, 0.45, 0.55))]
+    (row,) = compare_models(a, b, detect=0.01)["rows"]
+    assert (row["items_needed"], row["more_runs_needed"]) == (None, True)
+    assert "more runs" in command(
+        a[0], b[0], "--also-a", a[1], "--also-a", a[2], "--also-b", b[1], "--also-b", b[2], "--detect", "0.01"
+    )
+    (row,) = compare_models(a, b, detect=0.5)["rows"]
+    assert 0 < row["items_needed"] < 100 and not row["more_runs_needed"]
+
+
 def test_seeds_widen_the_interval(tmp_path: Path) -> None:
     """Runs of a side that differ much: what two checkpoints show beyond noise is none of the recipes'."""
     rng = np.random.default_rng(6)
@@ -168,11 +257,15 @@ def test_seeds_widen_the_interval(tmp_path: Path) -> None:
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
     a = evaluated(tmp_path / "a", {"task": draws(0, 0.5, 9), "other": [1.0]}, hashes=("1" * 32, "x"))
     b = evaluated(tmp_path / "b", {"task": draws(0, 0.5, 9), "other": [1.0]}, hashes=("2" * 32, "x"))
-    with pytest.raises(
-        UserError,
-        match=r"^task: .*/a and .*/b were not scored on the same task \(task_hash 1{12} and 2{12}\)",
-    ):
-        compare_models([a], [b])
+    differ = "^task: not compared: .*/a and .*/b were not asked the same questions: its definition, rows or examples"
+    with pytest.raises(UserError, match=differ):
+        compare_models([a], [b], tasks=["task"])
+    alone = evaluated(tmp_path / "alone", {"task": draws(0, 0.5, 9)}, hashes=("3" * 32,))
+    with pytest.raises(UserError, match="^task: not compared"):
+        compare_models([a], [alone])
+    both = compare_models([a], [b])
+    assert [row["task"] for row in both["rows"]] == ["other"] and re.match(differ, both["notes"][0])
+    assert "task: not compared" in command(a, b)
     assert compare_models([a], [b], tasks=["other"])["rows"][0]["task"] == "other"
     for settings, message in (
         ({"tasks": ["othr"]}, "--task othr: .* which are task, other; did you mean 'other'"),
@@ -258,6 +351,12 @@ def test_pairing_documents_narrows_the_difference_of_bits_per_byte(scored: Calla
     one, other = scored(0), scored(0.1)
     found = compare_models([one.url], [other.url])
     assert not found["rows"] and {row["source"] for row in found["documents"]} == set(kept(one))
+    for run, stride in ((one, 24), (other, 6)):
+        assert not any(
+            "windows or strides" in line for line in compare_models([one.url], [other.url])["notes"]
+        )
+        (run / EVALUATION).write(json.dumps({"step": 7, "window": 24, "stride": stride}).encode())
+    assert any("windows or strides" in line for line in compare_models([one.url], [other.url])["notes"])
     for row in found["documents"]:
         tables = [kept(run)[row["source"]] for run in (one, other)]
         sums = [np.sum(table["nats"].to_numpy()) for table in tables]
