@@ -253,10 +253,9 @@ class Trainer:
 
         def check() -> None:
             listed = checkpoint.steps(self.folder)
-            later = bool(listed) and (
-                min(listed) > self.config.checkpoint.every or (self.folder / RESULT).exists()
-            )
-            if later or len(listed) > 1 or any(MANIFEST in files for files in listed.values()):
+            later = min(listed, default=0) > self.config.checkpoint.every
+            finished = (self.folder / RESULT).exists() or any(MANIFEST in files for files in listed.values())
+            if listed and (later or finished or len(listed) > 1):
                 newest = refused[max(refused)] if refused else str(self.folder)
                 raise WorkError(
                     f"{newest}; none of the checkpoints ({', '.join(map(str, listed))}) can be used: restore one from a copy,"
