@@ -264,6 +264,7 @@ def test_damaged_checkpoints_alone_are_no_reason_to_start_over(
         run(config(**settings))
     for file in files[1:]:
         shutil.rmtree(file.parent)
+    (tmp_path / "run/result.json").unlink()  # which says that the run was finished
     # One that was never finished: killed in the first save. Nothing of it is left then.
     with monkeypatch.context() as patch:
         crash_at(patch, 2)
