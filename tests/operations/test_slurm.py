@@ -134,7 +134,9 @@ def test_training_goes_on_after_its_time_limit(
     wait_until(lambda: job in queue.jobs("PENDING"), log)
     saved = [int(folder.name.partition("-")[2]) for folder in (tmp_path / "run/checkpoints").iterdir()]
     assert len(saved) == 1 and 20 <= saved[0] < 400, log.read_text()
-    # Slurm lets a job that is queued again wait for two minutes.
+    # Slurm lets a job that is queued again wait for two minutes. Not at all would be too soon: what the node revoked with the first
+    # start includes whatever is made within the same second, and a start by that ends the job.
+    time.sleep(3)
     wait_until(lambda: _begin(queue, job), log)
     # Not the first end that squeue lists: before the second start had run, it was seen to list another one.
     wait_until(lambda: job in queue.jobs("COMPLETED"), log)
