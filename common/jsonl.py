@@ -24,7 +24,7 @@ def read_jsonl(
         # Not `splitlines`: a text may hold other separators, such as U+2028.
         lines = Folder(file).read().decode("utf-8").split("\n")
     except FileNotFoundError:
-        raise UserError(f"{where}: no such file") from None
+        raise not_there(Folder(file), where) from None
     except UnicodeDecodeError:
         raise UserError(f"{where}: is not UTF-8") from None
     wanted = ", ".join(f'"{name}"' for name in texts)
@@ -43,3 +43,15 @@ def read_jsonl(
             if not isinstance(row.get(name, ""), str):
                 raise UserError(f"{where}: line {number}: {name} is not a text")
         yield row
+
+
+def not_there(file: Folder, where: str) -> UserError:
+    """For a file that cannot be read since there is none, or a folder in its place, which holds some."""
+    place = Path(file.url)
+    held = (
+        sorted(one.name for one in place.iterdir() if one.is_file()) if file.local and place.is_dir() else []
+    )
+    if not held:
+        return UserError(f"{where}: no such file")
+    more = f" and {len(held) - 3} more" if len(held) > 3 else ""
+    return UserError(f"{where}: is a folder; name a file in it ({', '.join(held[:3])}{more})")

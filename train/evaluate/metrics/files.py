@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from corpusmill.common.errors import UserError, nearest
-from corpusmill.common.jsonl import read_jsonl
+from corpusmill.common.jsonl import not_there, read_jsonl
 from corpusmill.common.storage import Folder
 from corpusmill.train.evaluate.metrics import glue
 from corpusmill.train.evaluate.metrics.answers import ANSWER_METRICS, pass_at_k
@@ -91,7 +91,7 @@ def open_glue(task: str, url: str) -> list[Row]:
     try:
         return glue.read_rows(task, Folder(url).read().decode("utf-8"), url)
     except FileNotFoundError:
-        raise UserError(f"{url}: no such file") from None
+        raise not_there(Folder(url), url) from None
     except UnicodeDecodeError:
         raise UserError(f"{url}: is not UTF-8") from None
 

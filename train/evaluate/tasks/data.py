@@ -16,6 +16,7 @@ import orjson
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum, sha256
+from corpusmill.common.jsonl import not_there
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.tasks import TaskData
@@ -70,7 +71,7 @@ def read_file(file: Folder, where: str) -> bytes:
     try:
         data = file.read()
     except FileNotFoundError:
-        raise UserError(f"{where}: no such file") from None
+        raise not_there(file, where) from None
     record = file.parent / f"{file.name.removesuffix('.jsonl')}.source.json"
     if file.name.endswith(".jsonl") and record.exists():
         known = TaskData.from_json(record.read(), record)
