@@ -15,6 +15,7 @@ from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.statistics import centred, of_core
 from corpusmill.train.evaluate.tasks.encode import Encoder
 from corpusmill.train.evaluate.tasks.read import find_task
+from corpusmill.train.evaluate.tasks.render import even
 from corpusmill.train.evaluate.tasks.run import Model, Prepared, chance, figures, prepare
 from corpusmill.train.evaluate.tasks.run import score as score_task
 from corpusmill.train.evaluate.tasks.score import asked, fitting
@@ -136,9 +137,7 @@ class TaskCurves:
 
 def part_of(one: Prepared, count: int) -> Prepared:
     """So many questions of a task, spread evenly."""
-    total = len(one.questions)
-    count = min(count, total)
-    return one._replace(questions=[one.questions[n * total // count] for n in range(count)])
+    return one._replace(questions=[one.questions[n] for n in even(len(one.questions), count)])
 
 
 def scorable(one: Prepared, encoder: Encoder, longest: int) -> Prepared:

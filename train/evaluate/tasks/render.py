@@ -266,7 +266,14 @@ def place(value: Any, choices: list[str], digits_first: bool) -> int | None:
     return int(value)
 
 
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 times the golden ratio, odd
+
+
 def even(total: int, limit: int) -> list[int]:
-    """`limit` places spread evenly over `total`, or all."""
-    count = min(total, limit)
-    return [place * total // count for place in range(count)]
+    """`limit` places spread evenly over `total`, or all, in ascending order. Those of a lower limit are among them, so that models that
+    were asked other numbers of questions can be compared on the lowest (steps by the golden ratio, Knuth 1973, section 6.4)."""
+    found, number = set[int](), 0
+    while len(found) < min(total, limit):
+        found.add((number * GOLDEN % 2**64) * total >> 64)
+        number += 1
+    return sorted(found)

@@ -97,8 +97,8 @@ def test_drawn_examples_do_not_depend_on_the_limit_and_leave_the_row_out() -> No
     data = rows(*numbered(12))
     whole = Renderer(task).render(data, 12).questions
     part = Renderer(task).render(data, 12, limit=4).questions
-    assert [one.id for one in part] == ["0", "3", "6", "9"]
-    assert part == [one for one in whole if one.id in {"0", "3", "6", "9"}]
+    assert [one.id for one in part] == ["0", "2", "7", "10"]
+    assert part == [one for one in whole if one.id in {"0", "2", "7", "10"}]
     for one in whole:
         *before, own = one.prompt.split("\n\n")
         assert len(set(before)) == 3 and not any(text.startswith(own + " ") for text in before)
@@ -204,6 +204,10 @@ def test_even_places(total: int, limit: int) -> None:
     found = even(total, limit)
     assert len(found) == len(set(found)) == min(total, limit) and found == sorted(found)
     assert all(0 <= number < total for number in found)
+    assert set(even(total, limit - 1)) <= set(found)
+    if found:  # no gap is more than three times as wide as equal ones would be
+        gaps = [b - a for a, b in zip([0, *found], [*found, total], strict=True)]
+        assert max(gaps) <= 3 * total / len(found) + 1
 
 
 @pytest.mark.parametrize(
