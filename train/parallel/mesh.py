@@ -282,5 +282,5 @@ def set_timeout(group: dist.ProcessGroup, timeout: timedelta) -> None:
     """After which a collective of the group is ended, on all of its devices."""
     if hasattr(group, "set_timeout"):
         group.set_timeout(timeout)
-    else:  # before PyTorch 2.13
+    else:  # an older PyTorch
         dist.distributed_c10d._set_pg_timeout(timeout, group)

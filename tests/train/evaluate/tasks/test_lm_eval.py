@@ -91,7 +91,7 @@ MADE: dict[str, Case] = {
          "end1": 8, "label": n % 2} for n in range(3)
     ], ["acc"]) for name in ("cb", "copa", "wic")},
     "wsc": Case("super_glue/wsc/default.yaml", [
-        {"text": f'Ann told Eve , who was {n} , that " she did n\'t see her ( at all ) \' .', "span1_index": 0, "span1_text": "Ann",
+        {"text": f'Ann reminded Eve , who was {n} , that " she did n\'t see her ( at all ) \' .', "span1_index": 0, "span1_text": "Ann",
          "span2_index": 9, "span2_text": "she", "label": n % 2} for n in range(3)
     ], ["acc"]),
 }  # fmt: skip
