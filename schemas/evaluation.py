@@ -69,6 +69,10 @@ class Item(Strict):
     metrics: dict[str, float] = Field(
         description="of this item, e.g. acc 0 or 1; a task's figure is their mean"
     )
+    sums: dict[str, list[float]] = Field(
+        default={},
+        description="by metric: what its figure is computed from, summed over items (of corpus BLEU, numbers of n-grams)",
+    )
     fields: dict[str, Any] = Field(
         default={}, description="of the data, as the task names them: for bias and error analysis"
     )

@@ -16,7 +16,7 @@ from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.evaluation import RESULTS, EvaluationResults, Item, TaskResult
 from corpusmill.schemas.tasks import CLASSES
-from corpusmill.train.evaluate.compare.lists import compared_lists
+from corpusmill.train.evaluate.compare.lists import compared_lists, compared_sums
 from corpusmill.train.evaluate.documents import kept
 from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.splits import EVALUATION
@@ -30,10 +30,11 @@ from corpusmill.train.evaluate.statistics import (
     seeds,
 )
 from corpusmill.train.evaluate.stored import BITS_PER_BYTE, item_values, read_items, read_results
+from corpusmill.train.evaluate.tasks.metrics import of_sums
 
 ALPHA = 0.05
-# The first are exp of another figure, which is the one to compare; the others are of all texts together.
-UNPAIRED = {"perplexity", "byte_perplexity", "word_perplexity", "bleu", "chrf", "chrf++"}
+# They are exp of another figure, which is the one to compare.
+UNPAIRED = {"perplexity", "byte_perplexity", "word_perplexity"}
 Row = dict[str, Any]
 
 
@@ -92,7 +93,7 @@ def compare_models(
         items = tuple([read_items(run.folder, task) for run in side] for side in sides)
         chosen_metrics = metrics or first_metric(sides[0][0].tasks[task], items[0][0])
         if not chosen_metrics:
-            not_paired.append(f"{task}: not compared: its metrics are of all texts together")
+            not_paired.append(f"{task}: not compared: its items have none of its metrics")
         for metric in chosen_metrics:
             of_list = metric in CLASSES and all(metric in run.tasks[task].metrics for run in runs)
             paired = pair(items[0], items[1], metric, of_list)
@@ -180,8 +181,8 @@ def same_questions(one: TaskResult, other: TaskResult) -> bool:
 
 
 def first_metric(result: TaskResult, items: dict[str, Item]) -> list[str]:
-    """The task's first metric that can be compared: of its items, or of the list of their labels."""
-    known = {name for item in items.values() for name in item.metrics}
+    """The task's first metric that can be compared: of its items, of sums over them, or of the list of their labels."""
+    known = {name for item in items.values() for name in (*item.metrics, *item.sums)}
     return [name for name in result.metrics if name in known or name in CLASSES][:1]
 
 
@@ -192,7 +193,9 @@ def pair(
     metric of the labels of all items."""
 
     def has(item: Item) -> bool:
-        return metric in item.metrics or (of_list and item.gold is not None and bool(item.logprobs))
+        if metric in item.metrics or metric in item.sums:
+            return True
+        return of_list and item.gold is not None and bool(item.logprobs)
 
     having = [[{id for id, item in run.items() if has(item)} for run in side] for side in (a, b)]
     common = set.intersection(*having[0], *having[1])
@@ -223,6 +226,10 @@ def compared_row(paired: Paired, detect: float | None) -> Row:
             for side in (a, b)
         ]
         found = seeds(b, a, clusters)
+    elif all(paired.metric in item.sums for item in paired.items):
+        rows = [[[item.sums[paired.metric] for item in run] for run in side] for side in paired.sides]
+        second, first, found = compared_sums(rows[1], rows[0], of_sums(paired.metric), clusters)
+        figures = [first, second]
     else:
         labels = [[[int(np.argmax(i.logprobs)) for i in run] for run in side] for side in paired.sides]
         golds = [item.gold or 0 for item in paired.items]

@@ -20,6 +20,9 @@ from corpusmill.train.evaluate.statistics import estimate
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    Floats = npt.NDArray[np.float64]
+
+CORPUS = ("bleu", "chrf", "chrf++")  # of all texts together, no mean of theirs
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 Clusters = Sequence[Hashable] | None
 
@@ -34,15 +37,14 @@ class Scored(NamedTuple):
 def bleu(texts: Sequence[str], references: Sequence[Sequence[str]], clusters: Clusters = None) -> Scored:
     """Corpus BLEU (Papineni et al. 2002), 0 to 100, as sacrebleu computes it by default: its tokenizer 13a, case kept. The interval is
     from the bootstrap over texts."""
-    return _sacrebleu("bleu", _library("sacrebleu.metrics").BLEU(), texts, references, clusters)
+    return _of_corpus("bleu", texts, references, clusters)
 
 
 def chrf(
     texts: Sequence[str], references: Sequence[Sequence[str]], clusters: Clusters = None, word_order: int = 0
 ) -> Scored:
     """Corpus chrF (Popović 2015), 0 to 100, as sacrebleu computes it; with `word_order` 2 it is chrF++. Interval likewise."""
-    metric = _library("sacrebleu.metrics").CHRF(word_order=word_order)
-    return _sacrebleu("chrf" + "+" * word_order, metric, texts, references, clusters)
+    return _of_corpus("chrf" + "+" * word_order, texts, references, clusters)
 
 
 def rouge(
@@ -85,22 +87,38 @@ class _NoSynonyms:
         return []
 
 
-def _sacrebleu(
-    name: str, metric: Any, texts: Sequence[str], references: Sequence[Sequence[str]], clusters: Clusters
-) -> Scored:
-    """A metric of sacrebleu from its own statistics of each text, which it sums over the corpus. (Its functions for them are those that
-    its own significance tests call; its bootstrap knows no clusters.)"""
+def corpus_metric(name: str) -> Any:
+    """sacrebleu's metric of a name in `CORPUS`."""
+    library = _library("sacrebleu.metrics")
+    return library.BLEU() if name == "bleu" else library.CHRF(word_order=name.count("+"))
+
+
+def corpus_rows(metric: Any, texts: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
+    """What such a metric sums over the texts, float64 [texts, k]: its own statistics of each, by the functions that sacrebleu's
+    significance tests call. The metric's signature then names how many references a text has."""
     _check(texts, references)
     most = max(map(len, references))
     columns = [[one[place] if place < len(one) else None for one in references] for place in range(most)]
-    rows = np.array(metric._extract_corpus_statistics(list(texts), columns), dtype=np.float64)
+    return np.array(metric._extract_corpus_statistics(list(texts), columns), dtype=np.float64)
 
-    def scores(sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+
+def of_corpus_rows(metric: Any) -> Callable[[Floats], Floats]:
+    """Such a metric as a function of sums over texts: [draws, k] -> [draws]."""
+
+    def scores(sums: Floats) -> Floats:
         each = sums.astype(np.int64).tolist()
         return np.array([metric._compute_score_from_stats(row).score for row in each])
 
-    found = bootstrap(scores, rows, clusters)
-    return Scored({name: found}, str(metric.get_signature()))
+    return scores
+
+
+def _of_corpus(
+    name: str, texts: Sequence[str], references: Sequence[Sequence[str]], clusters: Clusters
+) -> Scored:
+    """With the interval of our own bootstrap: sacrebleu's knows no clusters."""
+    metric = corpus_metric(name)
+    rows = corpus_rows(metric, texts, references)
+    return Scored({name: bootstrap(of_corpus_rows(metric), rows, clusters)}, str(metric.get_signature()))
 
 
 def _check(texts: Sequence[str], references: Sequence[Sequence[str]]) -> None:

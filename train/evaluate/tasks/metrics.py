@@ -15,9 +15,16 @@ import numpy.typing as npt
 from corpusmill.schemas.evaluation import Estimate, Item
 from corpusmill.schemas.tasks import Filter, Metric, Step, Task
 from corpusmill.train.evaluate.metrics.answers import ANSWER_METRICS, PUNCTUATION
-from corpusmill.train.evaluate.metrics.texts import TEXT_METRICS, of_texts
+from corpusmill.train.evaluate.metrics.texts import (
+    CORPUS,
+    TEXT_METRICS,
+    corpus_metric,
+    corpus_rows,
+    of_corpus_rows,
+    of_texts,
+)
+from corpusmill.train.evaluate.resampling import bootstrap
 
-CORPUS = ("bleu", "chrf", "chrf++")  # of all texts together, no mean of theirs
 DIGITS = str.maketrans("", "", string.digits)
 
 
@@ -102,17 +109,30 @@ def text_metrics(task: Task, generated: str, references: Sequence[str]) -> dict[
     return found
 
 
-def corpus_metrics(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
+def text_sums(task: Task, generated: str, references: Sequence[str]) -> dict[str, list[float]]:
+    """What the metrics of all texts together are computed from, summed over items (`Item.sums`); named likewise."""
+    wanted = [name for name in CORPUS if task.wants(name)]
+    return {
+        name + behind: corpus_rows(corpus_metric(name), [filtered(generated, steps)], [references])[
+            0
+        ].tolist()
+        for behind, steps in filters(task)
+        for name in wanted
+    }
+
+
+def corpus_metrics(items: Sequence[Item]) -> dict[str, Estimate]:
     """What is computed of all texts together, as `corpusmill score` does; named likewise."""
-    found: dict[str, Estimate] = {}
-    references, clusters = [item.references for item in items], [item.cluster for item in items]
-    for behind, steps in filters(task):
-        texts = [filtered(item.generated or "", steps) for item in items]
-        for metric in CORPUS:
-            if task.wants(metric):
-                own = of_texts(metric, texts, references, clusters).figures
-                found.update((name + behind, value) for name, value in own.items())
-    return found
+    clusters = [item.cluster for item in items]
+    return {
+        name: bootstrap(of_sums(name), [item.sums[name] for item in items], clusters)
+        for name in items[0].sums
+    }
+
+
+def of_sums(name: str) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
+    """A metric of all texts together, which may have a filter's name behind it, as a function of sums: [draws, k] -> [draws]."""
+    return of_corpus_rows(corpus_metric(name.partition(",")[0]))
 
 
 def signatures(task: Task, items: Sequence[Item]) -> list[str]:

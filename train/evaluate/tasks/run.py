@@ -41,7 +41,7 @@ from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import TOKENIZER
 
-VERSION = 2  # of how items and figures are computed
+VERSION = 3  # of how items and figures are computed
 
 
 class Prepared(NamedTuple):
@@ -159,7 +159,7 @@ def figures(task: Task, items: Sequence[Item]) -> dict[str, Estimate]:
             chosen, [item.gold for item in items], [CLASSES[n] for n in classes], 1, clusters
         )
         found.update((name, named[CLASSES[name]]) for name in classes)
-    found.update(corpus_metrics(task, items))
+    found.update(corpus_metrics(items))
     if task.wants("perplexity"):
         found["perplexity"] = exponential(scaled(found["loglikelihood"], -1))
     return found

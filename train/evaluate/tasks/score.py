@@ -16,7 +16,7 @@ from corpusmill.schemas.tasks import Generation, Task
 from corpusmill.train.evaluate.rows import Query
 from corpusmill.train.evaluate.scorer import Answer
 from corpusmill.train.evaluate.tasks.encode import Encoder
-from corpusmill.train.evaluate.tasks.metrics import Choices, choice_metrics, text_metrics
+from corpusmill.train.evaluate.tasks.metrics import Choices, choice_metrics, text_metrics, text_sums
 from corpusmill.train.evaluate.tasks.render import Question
 from corpusmill.train.generate.generate import Opened, texts
 
@@ -183,7 +183,8 @@ def score_texts(
         Item(
             id=one.id, cluster=one.cluster, slices=one.slices, prompt=one.prompt, question=one.own,
             references=one.references, answers=one.references,
-            generated=text, metrics=text_metrics(task, text, one.references), fields=one.fields,
+            generated=text, metrics=text_metrics(task, text, one.references),
+            sums=text_sums(task, text, one.references), fields=one.fields,
         )
         for one, text in zip(questions, generated, strict=True)
     ]  # fmt: skip

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sacrebleu.metrics
 
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import Item
+from corpusmill.schemas.tasks import Task
 from corpusmill.train.evaluate.compare.compare import compare_models
 from corpusmill.train.evaluate.compare.lists import compared_lists
 from corpusmill.train.evaluate.metrics.classification import classification
+from corpusmill.train.evaluate.tasks.metrics import text_sums
 from tests.train.evaluate.compare.test_compare import with_items
 
 
@@ -73,11 +76,59 @@ def test_the_interval_holds_the_truth_and_one_cluster_has_none() -> None:
     assert (one.estimate.se, one.p) == (None, None) and one.estimate.value != 0
 
 
-def test_a_metric_of_all_texts_together_is_a_note(tmp_path: Path) -> None:
+def translated(place: Path, texts: Sequence[str], references: Sequence[Sequence[str]]) -> str:
+    """A run whose task has chrF and, of what stands before the first full stop, BLEU."""
+    first = [{"name": "first", "filter": [{"function": "regex", "regex_pattern": "^[^.]*"}]}]
+    keys = {"task": "t", "doc_to_target": "a", "metric_list": ["bleu", "chrf"], "filter_list": first}
+    task = Task.model_validate(keys)
+    items = [
+        Item(
+            id=str(n), cluster=str(n // 2), prompt="", generated=text, references=list(wanted), metrics={},
+            sums=text_sums(task, text, wanted),
+        )
+        for n, (text, wanted) in enumerate(zip(texts, references, strict=True))
+    ]  # fmt: skip
+    return with_items(place, "translation", items, ["bleu", "chrf"])
+
+
+def test_bleu_and_chrf_are_compared_by_the_paired_bootstrap(tmp_path: Path) -> None:
+    """The figures are sacrebleu's, of the texts after their filter; the difference is that of the figures."""
+    rng = np.random.default_rng(3)
+    words = [f"w{n}" for n in range(60)]
+    references = [[" ".join(rng.choice(words, 12))] for _ in range(80)]
+
+    def noisy(share: float) -> list[str]:
+        return [
+            " ".join(rng.choice(words) if rng.random() < share else word for word in one[0].split())
+            + ". More"
+            for one in references
+        ]
+
+    texts = noisy(0.4), noisy(0.2), noisy(0.4)
+    a, b, c = (translated(tmp_path / name, some, references) for name, some in zip("abc", texts, strict=True))
+    rows = compare_models([a], [b], metrics=["bleu", "chrf"])["rows"]
+    columns = [[one[0] for one in references]]
+    for row, metric in zip(rows, (sacrebleu.metrics.BLEU(), sacrebleu.metrics.CHRF()), strict=True):
+        own = [
+            metric.corpus_score([text.partition(".")[0] for text in some], columns).score for some in texts
+        ]
+        assert (row["a"]["value"], row["b"]["value"]) == pytest.approx((own[0], own[1]))
+        d = row["difference"]
+        assert d["value"] == pytest.approx(own[1] - own[0]) and (d["method"], d["n"], d["clusters"]) == (
+            "bootstrap", 80, 40,
+        )  # fmt: skip
+        assert d["low"] < d["value"] < d["high"] and row["p"] < 0.01 and row["beyond_noise"]
+    same = compare_models([a], [a])["rows"]  # a task's first metric alone
+    assert [(row["metric"], row["difference"]["value"], row["p"]) for row in same] == [("bleu", 0, 1)]
+    several = compare_models([a, c], [b], metrics=["chrf"])["rows"][0]
+    assert several["difference"]["method"] == "seeds"
+
+
+def test_items_that_were_kept_without_their_sums_are_a_note(tmp_path: Path) -> None:
     items = [
         Item(id=str(n), cluster=str(n), prompt="", generated="x", references=["x"], metrics={})
         for n in range(9)
     ]
     a, b = (with_items(tmp_path / name, "translation", items, ["bleu"]) for name in "ab")
-    with pytest.raises(UserError, match="^translation: not compared: its metrics are of all texts together"):
+    with pytest.raises(UserError, match="^translation: not compared: its items have none of its metrics"):
         compare_models([a], [b])

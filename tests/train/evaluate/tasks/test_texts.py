@@ -17,7 +17,7 @@ from corpusmill.schemas.tasks import Task
 from corpusmill.train.evaluate.metrics import texts as library
 from corpusmill.train.evaluate.metrics.files import score_texts
 from corpusmill.train.evaluate.tasks import score as scoring
-from corpusmill.train.evaluate.tasks.metrics import text_metrics
+from corpusmill.train.evaluate.tasks.metrics import text_metrics, text_sums
 from corpusmill.train.evaluate.tasks.read import find_task
 from corpusmill.train.evaluate.tasks.run import figures, prepare
 from tests.train.evaluate.metrics.test_texts import corpus
@@ -40,7 +40,7 @@ def items_of(one: Task, found: Sequence[str], references: Sequence[Sequence[str]
     return [
         Item(
             id=str(number), cluster=str(number // 2), prompt="", generated=text, references=list(wanted),
-            metrics=text_metrics(one, text, wanted),
+            metrics=text_metrics(one, text, wanted), sums=text_sums(one, text, wanted),
         )
         for number, (text, wanted) in enumerate(zip(found, references, strict=True))
     ]  # fmt: skip
