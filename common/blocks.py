@@ -1,7 +1,7 @@
 """Encoded documents into a tar of token blocks (`schemas.shards`): cut at a fixed number of tokens, three members a block.
 
 Both the `shard` stage, with its own kernels, and a training run on texts, with the `tokenizers` library, write their shards
-with `write_blocks`.
+with `write_blocks`; conversations, which are packed in rows, with `BlockWriter`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Cut(NamedTuple):
     """A block: its tokens, and per document segment the document's id (16 bytes), first token, and characters.
 
     Characters count from the document's beginning. A token may end inside a UTF-8 character: that character
-    belongs to both blocks, so `char_ends` is rounded up and the next block's `char_starts` down.
+    belongs to both blocks, so `char_ends` is rounded up and the next block's `char_starts` down. `targets`: of each token,
+    what training does with it (`schemas.shards.Target`); None: every one is a label.
     """
 
     tokens: Tokens
@@ -57,6 +58,7 @@ class Cut(NamedTuple):
     starts: npt.NDArray[np.uint32]
     char_starts: npt.NDArray[np.int64]
     char_ends: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.uint8] | None = None
 
 
 class Cutter:
@@ -119,26 +121,36 @@ def write_blocks(
     documents: Iterable[Encoded], stem: str, block_tokens: int, dtype: npt.DTypeLike, sink: Sink
 ) -> BlockTar:
     """Write the tar `<stem>.tar` of documents in their order to `sink`. Keys are `<stem>-<block>`."""
-    tar, cutter = TarWriter(sink), Cutter(block_tokens, dtype)
-    blocks: list[dict[str, Any]] = []
-    totals = {"ntokens": 0, "ndocs": 0, "text_bytes": 0}
-
-    def add(cuts: Iterator[Cut]) -> None:
-        for cut in cuts:
-            blocks.append(add_block(tar, cut, f"{stem}-{len(blocks):06d}"))
-
+    writer, cutter = BlockWriter(stem, sink), Cutter(block_tokens, dtype)
+    ndocs = text_bytes = 0
     for docs in documents:
-        add(cutter.feed(docs))
-        totals["ntokens"] += len(docs.tokens)
-        totals["ndocs"] += len(docs.ids)
-        totals["text_bytes"] += docs.text_bytes
-    add(cutter.rest())
-    sidecar = tar.finish()
-    shard = {
-        "url": f"{stem}.tar", "nsamples": len(blocks), "filesize": tar.size, "sha256": tar.sha256, **totals,
-        "blocks": blocks,
-    }  # fmt: skip
-    return BlockTar(shard, tar.xxh3, sidecar)
+        writer.add(cutter.feed(docs))
+        ndocs += len(docs.ids)
+        text_bytes += docs.text_bytes
+    writer.add(cutter.rest())
+    return writer.finish(ndocs, text_bytes)
+
+
+class BlockWriter:
+    """Writes the blocks of the tar `<stem>.tar` to `sink`, one by one. Keys are `<stem>-<block>`."""
+
+    def __init__(self, stem: str, sink: Sink) -> None:
+        self._stem, self._tar = stem, TarWriter(sink)
+        self._blocks: list[dict[str, Any]] = []
+
+    def add(self, cuts: Iterable[Cut]) -> None:
+        for cut in cuts:
+            self._blocks.append(add_block(self._tar, cut, f"{self._stem}-{len(self._blocks):06d}"))
+
+    def finish(self, ndocs: int, text_bytes: int) -> BlockTar:
+        """End the tar. `ndocs`: documents that begin in it; `text_bytes`: UTF-8 bytes behind its labels."""
+        sidecar, blocks = self._tar.finish(), self._blocks
+        shard = {
+            "url": f"{self._stem}.tar", "nsamples": len(blocks), "filesize": self._tar.size, "sha256": self._tar.sha256,
+            "ntokens": sum(block["ntokens"] for block in blocks), "ndocs": ndocs, "text_bytes": text_bytes,
+            "blocks": blocks,
+        }  # fmt: skip
+        return BlockTar(shard, self._tar.xxh3, sidecar)
 
 
 def add_block(tar: TarWriter, cut: Cut, key: str) -> dict[str, Any]:
@@ -147,12 +159,16 @@ def add_block(tar: TarWriter, cut: Cut, key: str) -> dict[str, Any]:
     tar.begin_sample()
     first = tar.add(f"{key}.tokens.npy", header, tokens)
     second = tar.add(f"{key}.docs.npy", *npy(cut.starts))
+    targets = {}
+    if cut.targets is not None:
+        member = tar.add(f"{key}.targets.npy", *npy(cut.targets))
+        targets["targets"] = {"offset": member.offset, "size": member.size, "xxh3": member.xxh3}
     third = tar.add(f"{key}.json", described(cut))
     return {
         "key": key, "offset": first.offset, "size": first.size, "header": len(header), "xxh3": first.xxh3,
         "docs_offset": second.offset, "docs_size": second.size, "docs_xxh3": second.xxh3,
         "json_offset": third.offset, "json_size": third.size, "json_xxh3": third.xxh3,
-        "ntokens": len(cut.tokens), "ndocs": len(cut.ids),
+        "ntokens": len(cut.tokens), "ndocs": len(cut.ids), **targets,
     }  # fmt: skip
 
 

@@ -7,7 +7,8 @@ fetches one block with one range request and checks it.
 A tar (USTAR, fixed mtime and owner) holds, per block, three members with the key
 `<source>-<split>-<shard>-<block>`, unique over the data set (no dots in keys): `.tokens.npy` (uint16 or uint32,
 one flat array), `.docs.npy` (uint32 starts of the documents in that array) and `.json` (`BlockDocuments`). Sets
-written before version 2 of the stage have keys without the split; nothing reads a key's parts.
+written before version 2 of the stage have keys without the split; nothing reads a key's parts. Sets made from
+conversations have a fourth, `.targets.npy` (uint8, a `Target` for each token), and lie packed in rows of a fixed length.
 
 Text shards (`shard.format: text | both`) lie beside them, in `<source>/<split>-text/`, with a `TextIndex`: a
 document a sample, its key the `doc_id` in hex, with the members `.txt` (the text, UTF-8) and `.json`
@@ -19,7 +20,7 @@ What was taken out of a shard set stands beside its `index.json`, in `takedowns.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -50,6 +51,26 @@ INDEX = "index.json"
 TAKEDOWNS = "takedowns.jsonl"  # beside the index of a shard set
 
 
+class Target(IntEnum):
+    """What training does with a token, as `.targets.npy` has it."""
+
+    context = 0  # it is read, and never a label
+    answer = 1  # a label; of a preference, of the chosen or desirable answer
+    rejected = 2  # of the rejected or undesirable answer of a preference
+
+
+class TargetMember(Strict):
+    """Where `.targets.npy` of a block is."""
+
+    offset: int = Field(ge=0, description="bytes from the start of the tar to the payload")
+    size: int = Field(ge=0, description="bytes of that payload, the .npy header included")
+    xxh3: str = Field(description="xxh3_128 of the payload")
+
+
+def _none(value: object) -> bool:
+    return value is None
+
+
 class Block(Strict):
     """One block of tokens in a tar, addressable by a range request."""
 
@@ -66,6 +87,9 @@ class Block(Strict):
     json_xxh3: str
     ntokens: int = Field(ge=0)
     ndocs: int = Field(ge=0, description="documents that have tokens in this block")
+    targets: TargetMember | None = Field(
+        default=None, exclude_if=_none, description="of .targets.npy; left out: every token is a label"
+    )
 
 
 class Shard(Strict):
@@ -116,10 +140,22 @@ class ShardIndex(WidsIndex):
     tokenizer: str = Field(description="path of tokenizer.json, relative to the index")
     tokenizer_xxh3: str
     block_tokens: int = Field(gt=0, description="tokens in every block but the last of a tar")
+    row_tokens: int | None = Field(
+        default=None, exclude_if=_none,
+        description="blocks are one end-of-document token and rows of this length, each of whole documents",
+    )  # fmt: skip
+    ntargets: int | None = Field(
+        default=None, ge=0, exclude_if=_none, description="tokens that are labels; left out: all"
+    )
     ntokens: int = Field(ge=0)
     ndocs: int = Field(ge=0)
-    text_bytes: int = Field(ge=0)
+    text_bytes: int = Field(ge=0, description="of text behind labels, if not every token is one")
     shardlist: list[Shard]
+
+    @property
+    def scored(self) -> int:
+        """Tokens that are labels."""
+        return self.ntokens if self.ntargets is None else self.ntargets
 
 
 class BlockDocuments(Strict):

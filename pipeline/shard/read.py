@@ -120,9 +120,11 @@ def read_tokens(folder: Folder, index: ShardIndex, shard: Shard, block: Block) -
 
 def members(block: Block) -> list[tuple[str, int, int, str]]:
     """(suffix, offset of the payload, size, xxh3) of a block's members, in the order of the tar."""
+    targets = block.targets
     return [
         (".tokens.npy", block.offset, block.size, block.xxh3),
         (".docs.npy", block.docs_offset, block.docs_size, block.docs_xxh3),
+        *([(".targets.npy", targets.offset, targets.size, targets.xxh3)] if targets else []),
         (".json", block.json_offset, block.json_size, block.json_xxh3),
     ]
 
@@ -132,8 +134,11 @@ def _check(file: Folder, name: str, data: bytes, xxh3: str) -> None:
         raise WorkError(f"{file}: {name}: checksum differs")
 
 
-def decode_block(tokens: bytes, starts: bytes, documents: bytes) -> BlockData:
+def decode_block(tokens: bytes, starts: bytes, *more: bytes) -> BlockData:
     """The members' payloads as arrays and model; raises `ValueError` if one is malformed."""
+    *targets, documents = more
+    if targets and len(_array(targets[0])) != len(_array(tokens)):
+        raise ValueError(".targets.npy does not hold a number for each token")
     return BlockData(_array(tokens), _array(starts), BlockDocuments.model_validate_json(documents))
 
 

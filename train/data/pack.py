@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.schemas.shards import Target
 from corpusmill.train.data.fetch import BlockData
 
 AT_ONCE = 2**16  # labels whose tokens are joined by one call, and cast by another while they are in the cache
@@ -92,23 +93,36 @@ def windows(
         return block.starts[first:last] - low
 
     labels = both[:, 1:]
-    if any(block.held is not None for block, _ in pairs):
+    if any(not _all_labels(block) for block, _ in pairs):
         labels = labels.copy()  # they are inputs too
         for row, (block, sequence) in enumerate(pairs):
             low = sequence * length + 1
-            labels[row, held_tokens(block, low, low + length)] = IGNORED
+            labels[row, unlabelled(block, low, low + length)] = IGNORED
     return Rows(both[:, :-1], labels, _none if cross else begins)
 
 
-def held_tokens(block: BlockData, first: int = 0, last: int | None = None) -> npt.NDArray[np.bool_]:
-    """Which of the tokens [first, last) of a block are of documents that are held out."""
+def _all_labels(block: BlockData) -> bool:
+    return block.held is None and block.targets is None
+
+
+def unlabelled(block: BlockData, first: int = 0, last: int | None = None) -> npt.NDArray[np.bool_]:
+    """Which of the tokens [first, last) of a block are no labels in training: those of documents that are held out, and context."""
     last = len(block.tokens) if last is None else last
+    found = context(block, first, last)
     if block.held is None or first >= last:
-        return np.zeros(max(last - first, 0), dtype=np.bool_)
+        return found
     low, high = block.starts.searchsorted((first, last - 1), side="right")
     edges = np.concatenate([[first], block.starts[low:high], [last]])
-    found: npt.NDArray[np.bool_] = np.repeat(block.held[low - 1 : high], np.diff(edges))
-    return found
+    held: npt.NDArray[np.bool_] = np.repeat(block.held[low - 1 : high], np.diff(edges))
+    return found | held
+
+
+def context(block: BlockData, first: int = 0, last: int | None = None) -> npt.NDArray[np.bool_]:
+    """Which of the tokens [first, last) of a block are read and never scored."""
+    last = len(block.tokens) if last is None else last
+    if block.targets is None:
+        return np.zeros(max(last - first, 0), dtype=np.bool_)
+    return block.targets[first:last] == Target.context
 
 
 def packed(
@@ -128,8 +142,8 @@ def packed(
         at = 0
         for start, size in pieces:
             labels[row, at : at + size] = block.tokens[start : start + size]
-            if block.held is not None:
-                labels[row, at : at + size][held_tokens(block, start, start + size)] = IGNORED
+            if not _all_labels(block):
+                labels[row, at : at + size][unlabelled(block, start, start + size)] = IGNORED
             before = min(start, 1)  # tokens of the block before the piece that are wanted
             tokens[row, at + 1 - before : at + size] = block.tokens[start - before : start + size - 1]
             if not before:
@@ -192,13 +206,13 @@ def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Pi
 
 
 def whole_block(block: BlockData, length: int, eos: int) -> Rows:
-    """Rows that score every token of a block exactly once; the first one follows an end-of-text token.
+    """Rows that score every token of a block that is no context exactly once; the first one follows an end-of-text token.
 
     The last row is padded with end-of-text and `IGNORED` labels.
     """
     count = -(-len(block.tokens) // length)
     labels = np.full(count * length, IGNORED, dtype=np.int64)
-    labels[: len(block.tokens)] = block.tokens
+    labels[: len(block.tokens)] = np.where(context(block), IGNORED, block.tokens.astype(np.int64))
     tokens = np.full(count * length, eos, dtype=np.int64)
     tokens[1 : len(block.tokens)] = block.tokens[:-1]
     edges = np.arange(count + 1) * length
@@ -214,17 +228,18 @@ def whole_block(block: BlockData, length: int, eos: int) -> Rows:
 def overlapping(
     block: BlockData, length: int, stride: int, eos: int, first: int = 0, last: int | None = None
 ) -> Rows:
-    """The windows from `first` to before `last` of those that score every token of a block exactly once: each begins `stride` tokens
+    """The windows from `first` to before `last` of those that score a block as `whole_block` does: each begins `stride` tokens
     after the one before and scores the tokens that it alone reaches, so all but the first ones follow at least `length - stride`
     tokens of the block. The first token follows an end-of-text token."""
     last = overlaps(len(block.tokens), length, stride) if last is None else last
     tokens = np.full((last - first, length), eos, dtype=np.int64)
     labels = np.full((last - first, length), IGNORED, dtype=np.int64)
+    scored = np.where(context(block), IGNORED, block.tokens.astype(np.int64))
     for row, number in enumerate(range(first, last)):
         start = number * stride
         window = block.tokens[start : start + length]
         known = length - stride if number else 0
-        labels[row, known : len(window)] = window[known:]
+        labels[row, known : len(window)] = scored[start + known : start + length]
         before = min(start, 1)
         tokens[row, 1 - before : len(window)] = block.tokens[start - before : start + len(window) - 1]
 

@@ -14,7 +14,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import FetchConfig
-from corpusmill.schemas.shards import Block, BlockDocuments, Shard
+from corpusmill.schemas.shards import Block, BlockDocuments, Shard, Target
 from corpusmill.train.data.cache import DiskCache, Key, Memory, Range, object_hash
 from corpusmill.train.data.requests import Closed, Damaged, Log, Requests, Wrong
 from corpusmill.train.data.shards import Source
@@ -24,15 +24,17 @@ GAP = 64 << 10  # members at most this far apart are read with one request
 
 class BlockData(NamedTuple):
     """`tokens`: uint16 or uint32 [ntokens]; `starts`: int64, first token of each document segment; `held`: bool, which of these are
-    held out and must not be labels (None: none)."""
+    held out and must not be labels (None: none); `targets`: uint8 [ntokens], a `Target` each (None: every token is a label)."""
 
     tokens: npt.NDArray[np.unsignedinteger]
     starts: npt.NDArray[np.int64]
     held: npt.NDArray[np.bool_] | None = None
+    targets: npt.NDArray[np.uint8] | None = None
 
     @property
     def nbytes(self) -> int:
-        return self.tokens.nbytes + self.starts.nbytes
+        own = 0 if self.targets is None else self.targets.nbytes
+        return self.tokens.nbytes + self.starts.nbytes + own
 
 
 class Member(NamedTuple):
@@ -63,14 +65,16 @@ class Span(NamedTuple):
 
 
 def spans(block: Block) -> list[Span]:
-    """The ranges of a block to read: tokens and documents' starts, in one request if they are close together."""
+    """The ranges of a block to read: tokens, documents' starts and targets, in one request if they are close together."""
     members = [
         Member(".tokens.npy", block.offset, block.size, block.xxh3),
         Member(".docs.npy", block.docs_offset, block.docs_size, block.docs_xxh3),
     ]
+    if block.targets is not None:
+        members.append(Member(".targets.npy", block.targets.offset, block.targets.size, block.targets.xxh3))
     start = min(member.offset for member in members)
     size = max(member.offset + member.size for member in members) - start
-    if size <= block.size + block.docs_size + GAP:
+    if size <= sum(member.size for member in members) + GAP:
         return [Span(start, size, members)]
     return [Span(member.offset, member.size, [member]) for member in members]
 
@@ -86,20 +90,30 @@ def memory_of(block: Block) -> int:
     return sum(span.size for span in spans(block)) + 8 * block.ndocs
 
 
-def decode(source: Source, block: Block, payload: memoryview, docs: memoryview) -> BlockData:
-    """The arrays in two `.npy` payloads; tokens are not copied. Raises `Wrong` if they do not match the index."""
+def decode(
+    source: Source, block: Block, payload: memoryview, docs: memoryview, targets: memoryview | None = None
+) -> BlockData:
+    """The arrays in `.npy` payloads; those of tokens are not copied. Raises `Wrong` if they do not match the index."""
     tokens = np.frombuffer(payload, dtype=source.dtype, offset=block.header)
-    # Not np.load, which parses the header by `ast`: before CPython 3.12 that may fail in several threads at once. Bytes 8
-    # and 9 are the length of the header.
-    header = 10 + int.from_bytes(docs[8:10], "little")
-    starts = np.frombuffer(docs, dtype="<u4", offset=header).astype(np.int64)
+    starts = np.frombuffer(docs, dtype="<u4", offset=_header(docs)).astype(np.int64)
     if len(tokens) != block.ntokens:
         raise Wrong(f"holds {len(tokens)} tokens, the index says {block.ntokens}")
     if len(tokens) and int(tokens.max()) >= source.index.vocab_size:
         raise Wrong(f"token {int(tokens.max())} is not in a vocabulary of {source.index.vocab_size}")
     if len(starts) != block.ndocs or (np.diff(starts) <= 0).any():
         raise Wrong(".docs.npy does not hold the rising starts of the documents")
-    return BlockData(tokens, starts)
+    if targets is None:
+        return BlockData(tokens, starts)
+    kinds = np.frombuffer(targets, dtype=np.uint8, offset=_header(targets))
+    if len(kinds) != len(tokens) or (len(kinds) and int(kinds.max()) > max(Target)):
+        raise Wrong(f".targets.npy does not hold numbers up to {max(Target)} for {len(tokens)} tokens")
+    return BlockData(tokens, starts, targets=kinds)
+
+
+def _header(payload: memoryview) -> int:
+    """Bytes of the header of a `.npy` file, whose length bytes 8 and 9 are. (Not np.load, which parses the header by `ast`: before
+    CPython 3.12 that may fail in several threads at once.)"""
+    return 10 + int.from_bytes(payload[8:10], "little")
 
 
 def substitutes(source: Source, number: int) -> Iterator[int]:
@@ -136,10 +150,10 @@ class Reader:
         source, number = self.sources[key[0]], key[1]
         shard, block = source.blocks[number]
         try:
-            payload, docs = [
+            parts = [
                 part for span in spans(block) for part in self._range(key, source.folder / shard.url, span)
             ]
-            found = decode(source, block, payload, docs)
+            found = decode(source, block, *parts)
             return found if source.held is None else found._replace(held=source.held[number])
         except Wrong as error:
             raise Damaged(str(error)) from None

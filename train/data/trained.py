@@ -12,7 +12,7 @@ import numpy.typing as npt
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.train.data.fetch import BlockData, Blocks, Key
 from corpusmill.train.data.order import order
-from corpusmill.train.data.pack import best_fit, held_tokens
+from corpusmill.train.data.pack import best_fit, unlabelled
 from corpusmill.train.data.plan import Plan
 from corpusmill.train.data.shards import Source
 
@@ -97,11 +97,11 @@ def drawn(plan: Plan, step: int, without: Collection[int] = (), most: int = 2**6
 
 def labels(plan: Plan, block: BlockData, length: int, sequences: Ints) -> npt.NDArray[np.bool_]:
     """Which tokens of a block are labels in some of its sequences, cut into rows of `length`: bool [ntokens]."""
-    return _drawn(plan, block, length, sequences) & ~held_tokens(block)
+    return _drawn(plan, block, length, sequences) & ~unlabelled(block)
 
 
 def _drawn(plan: Plan, block: BlockData, length: int, sequences: Ints) -> npt.NDArray[np.bool_]:
-    """The same with those that are held out."""
+    """The same with those that are no labels in training."""
     chosen = np.zeros(len(block.tokens), dtype=np.bool_)
     full = plan.sequence_length
     if plan.packing == "windows":

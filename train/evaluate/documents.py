@@ -16,6 +16,7 @@ from pyarrow import parquet
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import DOCUMENT_LOSSES, DOCUMENTS
 from corpusmill.train.data.fetch import Blocks
+from corpusmill.train.data.pack import context
 from corpusmill.train.evaluate.baselines import STRICT, all_blocks
 from corpusmill.train.evaluate.batches import block_batches
 from corpusmill.train.model.losses import IGNORED
@@ -31,7 +32,7 @@ AT_ONCE = 64  # batches whose rows exist at once
 
 
 def document_losses(scorer: Scorer, source: Source, rows: int = 16, stride: int | None = None) -> pa.Table:
-    """`DOCUMENT_LOSSES` of a split, every token scored once in rows of training's length, which overlap with a `stride`, in the order of
+    """`DOCUMENT_LOSSES` of a split, every token that is no context scored once in rows of training's length, which overlap with a `stride`, in the order of
     the documents' first tokens. A document that several blocks hold is one row. Raises `WorkError` for damaged data."""
     length, eos = scorer.config.data.sequence_length, source.index.eos_id
     places: dict[str, int] = {}
@@ -44,16 +45,20 @@ def document_losses(scorer: Scorer, source: Source, rows: int = 16, stride: int 
             batches, found = block_batches(block, length, eos, rows, stride), []
             while part := list(islice(batches, AT_ONCE)):
                 labels = [batch["labels"] != IGNORED for batch in part]
-                for losses, scored in zip(scorer.losses(part), labels, strict=True):
-                    found.append(losses.abs().double()[scored])
-            nats = np.add.reduceat(torch.cat(found).numpy(), block.starts)
-            sizes = np.diff(block.starts, append=len(block.tokens))
+                for losses, there in zip(scorer.losses(part), labels, strict=True):
+                    found.append(losses.abs().double()[there])
+            scored = ~context(block)
+            each = np.zeros(len(block.tokens))
+            each[scored] = torch.cat(found).numpy()
+            nats, sizes = (
+                np.add.reduceat(values, block.starts) for values in (each, scored.astype(np.int64))
+            )
             about = members.documents((0, number))
             parts.append(np.stack([nats, sizes, np.subtract(about.char_ends, about.char_starts)]))
             of.append(np.array([places.setdefault(name, len(places)) for name in about.doc_ids]))
-    each = np.concatenate(of) if of else np.zeros(0, dtype=np.int64)
+    document = np.concatenate(of) if of else np.zeros(0, dtype=np.int64)
     columns = np.concatenate(parts, axis=1) if parts else np.zeros((3, 0))
-    nats, tokens, characters = (np.bincount(each, row, minlength=len(places)) for row in columns)
+    nats, tokens, characters = (np.bincount(document, row, minlength=len(places)) for row in columns)
     size = characters * (source.index.text_bytes / max(float(characters.sum()), 1.0))
     ids = pa.array([bytes.fromhex(name) for name in places], pa.binary(16))
     return pa.table([ids, tokens.astype(np.int64), nats, size], schema=DOCUMENT_LOSSES)

@@ -130,8 +130,8 @@ def evaluate(
             continue
         documents = document_losses(scorer, source, config.data.micro_batch, stride)
         loss, tokens = (float(np.sum(documents[column].to_numpy())) for column in ("nats", "tokens"))
-        if tokens != source.index.ntokens:
-            raise WorkError(f"{name}: scored {tokens:.0f} tokens of {source.index.ntokens}")
+        if tokens != source.index.scored:
+            raise WorkError(f"{name}: scored {tokens:.0f} tokens of {source.index.scored}")
         if world.first:
             keep(run, name, documents)
         sums[name] = {"model": loss, **baselines.losses(source)}
@@ -141,7 +141,7 @@ def evaluate(
             f"{config.data.shards}: no source has a validation split; set split.validation_share in the recipe"
         )
     indexes = {name: shards.validation[name].index for name in sums}
-    sizes = {name: (index.ntokens, index.text_bytes) for name, index in indexes.items()}
+    sizes = {name: (index.scored, index.text_bytes) for name, index in indexes.items()}
     every = [key for key in next(iter(sums.values())) if all(key in row for row in sums.values())]
     together = {key: sum(row[key] for row in sums.values()) for key in every}
     tokens, size = (sum(column) for column in zip(*sizes.values(), strict=True))

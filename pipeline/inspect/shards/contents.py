@@ -84,6 +84,9 @@ class Contents:
         if problems:
             self.lost()
             return problems
+        if self.index.row_tokens is not None:  # whose texts are not those of the tokens
+            self._begun.append(bytes.fromhex("".join(data.documents.doc_ids)))
+            return []
         problems = self._characters(data)
         ids = bytes.fromhex("".join(data.documents.doc_ids))
         goes_on = self._open == 1 or (self._open == -1 and data.documents.char_starts[:1] not in ([], [0]))
@@ -99,7 +102,8 @@ class Contents:
             return [f"{begun} documents begin here, the index says {shard.ndocs}"]
         if self._open:
             return ["its last document has no end"]
-        if self.bpe is not None and self._text_bytes != shard.text_bytes:
+        whole = self.index.row_tokens is None
+        if whole and self.bpe is not None and self._text_bytes != shard.text_bytes:
             return [
                 f"its tokens stand for {self._text_bytes} bytes of text, the index says {shard.text_bytes}"
             ]
@@ -129,9 +133,24 @@ class Contents:
             return [f"documents: .docs.npy and .json disagree, or are not the {block.ndocs} of the index"]
         if any(len(doc_id) != 32 for doc_id in documents.doc_ids):
             return ["documents: an id that is not 32 hex digits"]
+        if self.index.row_tokens is not None:
+            return self._rows(tokens, starts, self.index.row_tokens)
         ends = np.flatnonzero(tokens == self.index.eos_id) + 1
         if not np.array_equal(np.concatenate([[0], ends[ends < len(tokens)]]), starts):
             return ["documents do not begin where the one before ends"]
+        return []
+
+    def _rows(
+        self, tokens: npt.NDArray[np.unsignedinteger], starts: npt.NDArray[np.uint32], size: int
+    ) -> list[str]:
+        """Of a block of rows: one end-of-document token before them, and a document begins each."""
+        if len(tokens) % size != 1:
+            return [f"{len(tokens)} tokens are not one and rows of {size}"]
+        begins = np.arange(1, len(tokens), size)
+        if (tokens[begins - 1] != self.index.eos_id).any():
+            return ["a row does not follow the end of a document"]
+        if starts[0] or not np.isin(begins[1:], starts).all():
+            return ["a row does not begin with a document"]
         return []
 
     def _characters(self, data: BlockData) -> list[str]:
