@@ -86,8 +86,9 @@ def token_bytes(token: str) -> bytes:
 
 
 # The files beside it with which `transformers` loads the folder: `AutoTokenizer.from_pretrained(folder)`.
-def config(tokenizer: bytes, eos_token: str) -> bytes:
-    """`tokenizer_config.json` for a `tokenizer.json`: its added tokens, and nothing that would add a token to a text."""
+def config(tokenizer: bytes, eos_token: str, chat_template: str | None = None) -> bytes:
+    """`tokenizer_config.json` for a `tokenizer.json`: its added tokens, and nothing that would add a token to a text. The template is
+    there too for readers that do not know its file of its own yet."""
     added = json.loads(tokenizer).get("added_tokens", [])
     content: dict[str, Any] = {
         "add_bos_token": False,
@@ -103,6 +104,7 @@ def config(tokenizer: bytes, eos_token: str) -> bytes:
         "additional_special_tokens": _others(added, eos_token),
         "model_max_length": int(1e30),
         "tokenizer_class": "PreTrainedTokenizerFast",
+        **({} if chat_template is None else {"chat_template": chat_template}),
     }
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from corpusmill.schemas.conversations import ConversationConfig
 from corpusmill.schemas.manifest import Strict
 
 Step = Annotated[int, Field(ge=1)]
@@ -105,9 +106,17 @@ class FoldConfig(Strict):
 class DataConfig(Mixture):
     """What is read, in which proportion, and how it is cut."""
 
-    shards: str = Field(description="URL of a shard set: its folder, or the index.json in it")
+    shards: str = Field(
+        description="URL of a shard set: its folder, or the index.json in it; with conversations, their files"
+    )
+    conversations: ConversationConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="shards are lines of JSON to fine-tune on, .jsonl, made into rows of sequence_length",
+    )
     tokenizer: str | None = Field(
-        default=None, description="tokenizer.json for tars of text that no index describes"
+        default=None,
+        description="tokenizer.json for tars of text that no index describes, and for conversations",
     )
     token_cache: str | None = Field(
         default=None, description="where text shards are kept as tokens; default: <output>/tokens"
@@ -159,6 +168,18 @@ class DataConfig(Mixture):
                 raise ValueError(
                     f"{key} {size} is not a multiple of micro_batch {self.micro_batch}: set micro_batch to {fit}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def rows(self) -> DataConfig:
+        if self.conversations is None:
+            return self
+        for key, value, wanted in (
+            ("packing", self.packing, "windows"), ("cross_documents", self.cross_documents, False),
+            ("sequence_ramp", self.sequence_ramp, {}), ("fold", self.fold, None),
+        ):  # fmt: skip
+            if value != wanted:
+                raise ValueError(f"{key}: conversations are packed in rows of whole ones: leave {key} out")
         return self
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ from corpusmill.train.model.initialise import key
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.parallel.mesh import World
 
 Batch = Mapping[str, Tensor]  # as the loader makes it, on the host; a row for each sequence
 Rows = dict[str, Tensor]  # a decoder's arguments, by name
@@ -76,6 +77,11 @@ def inputs(
             row["cu_seqlens"] = sent.to(sequence_starts(documents[number]))
         rows.append(row)
     return rows
+
+
+def label_count(batch: Batch, world: World, all_of: int | None) -> float:
+    """Labels of a global batch, the same in every process; `all_of`: their number where every token is one, and nobody asks."""
+    return float(all_of) if all_of is not None else world.sum(float((batch["labels"] >= 0).sum()))[0]
 
 
 def dropout_keys(seed: int, step: int, numbers: Tensor) -> Tensor:

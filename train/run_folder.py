@@ -11,6 +11,7 @@ from typing import Any
 from corpusmill.common.config import load, override, validate
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.conversations import TEMPLATE
 from corpusmill.schemas.training import RunData, TrainConfig, changed
 
 CONFIG, PLAN, TOKENIZER, RESULT = "config.json", "plan.json", "tokenizer.json", "result.json"
@@ -99,6 +100,13 @@ def refuse_changes(before: dict[str, Any], config: TrainConfig, run: Folder) -> 
 
 def dumped(config: TrainConfig) -> dict[str, Any]:
     return config.model_dump(mode="json")
+
+
+def write_reading(run: Folder, tokenizer: bytes, template: bytes | None) -> None:
+    """What a run's texts are read with: its tokenizer, and the chat template if it has one."""
+    (run / TOKENIZER).write(tokenizer)
+    if template is not None:
+        (run / TEMPLATE).write(template)
 
 
 def write_json(file: Folder, value: Any) -> None:

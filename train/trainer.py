@@ -16,7 +16,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import MANIFEST
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, run_state
-from corpusmill.train.batch import Batch
+from corpusmill.train.batch import Batch, label_count
 from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
@@ -47,14 +47,14 @@ from corpusmill.train.run_folder import (
     DATA,
     PLAN,
     RESULT,
-    TOKENIZER,
     begun_with,
     dumped,
     run_data,
     write_json,
+    write_reading,
 )
 from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, train_step
-from corpusmill.train.tools.hugging_face import load_weights
+from corpusmill.train.tools.start import load_start
 
 if TYPE_CHECKING:
     from corpusmill.train.evaluate.tasks.during import Scores, TaskCurves
@@ -160,8 +160,8 @@ class Trainer:
                 self.guard.arm(state, stage.first_step)
                 with profile.step(state.step + 1), world.measuring(state.step + 1):
                     batch = self.span.next_batch(self.stream)
-                    # All tokens of a plan are scored, so that no process has to ask the others for theirs.
-                    metrics = train_step(state, batch, stage.sequences * self.plan.sequence_length, row)
+                    every = stage.sequences * self.plan.sequence_length if self.shards.all_labels else None
+                    metrics = train_step(state, batch, label_count(batch, world, every), row)
                 self.span.paused += profile.paused()
                 garbage.step(state.step)
                 validate = due(state.step, steps, config.validation.every)
@@ -233,10 +233,10 @@ class Trainer:
             self._check_fresh(refused)
             if self.world.first:
                 self._describe()
-                (self.folder / TOKENIZER).write(self.shards.tokenizer())
+                write_reading(self.folder, self.shards.tokenizer(), self.shards.chat_template())
             if self.config.init_from:
                 whole = Decoder(self.config.model, self.shards.set.vocab_size)
-                load_weights(whole, Folder(self.config.init_from), self.shards.tokenizer())
+                load_start(whole, Folder(self.config.init_from), self.shards.tokenizer())
                 state.model.load_whole(whole.state_dict())
             self._open_log([])
             return

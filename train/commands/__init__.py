@@ -13,6 +13,7 @@ from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.cross_validate import cross_validate
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.fairness import fairness
+from corpusmill.train.commands.finetune import finetune
 from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.glitch import glitch_tokens
 from corpusmill.train.commands.judge import judge
@@ -24,8 +25,10 @@ from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
 
 TRAIN, SEARCH = "configs/train/quickstart.yaml", "configs/search/quickstart.yaml"
+CHAT = "configs/train/chat.yaml"
 COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments of each one's example
     (train, f"{TRAIN} --set output=runs/mine"),
+    (finetune, f"{CHAT} --epochs 3"),
     (evaluate, f"{TRAIN} --tasks blimp --data blimp=blimp.jsonl.gz --limit 500"),
     (contamination, "runs/quickstart/train out/items"),
     (tasks, "hellaswag"),

@@ -53,7 +53,8 @@ def serve(
     except ModuleNotFoundError:
         raise UserError("serve: needs Starlette and Uvicorn: pip install 'corpusmill[serve]'") from None
     del starlette, uvicorn
-    from corpusmill.train.generate.chat import TEMPLATE, open_chat
+    from corpusmill.schemas.conversations import TEMPLATE
+    from corpusmill.train.generate.chat import open_chat
     from corpusmill.train.generate.constrain import Constraints
     from corpusmill.train.generate.generate import open_draft, open_model
     from corpusmill.train.generate.serve.app import Served
@@ -114,7 +115,8 @@ def chat(
 
     When the context is full, the oldest turns are left out. Ctrl-C ends an answer, Ctrl-D the conversation.
     """
-    from corpusmill.train.generate.chat import TEMPLATE, open_chat
+    from corpusmill.schemas.conversations import TEMPLATE
+    from corpusmill.train.generate.chat import open_chat
     from corpusmill.train.generate.generate import checked, open_draft, open_model
     from corpusmill.train.generate.terminal import HELP, Conversation, talk
     from corpusmill.train.log.sinks import log_line

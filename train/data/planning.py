@@ -48,7 +48,12 @@ def make_plan(config: DataConfig, shards: Shards, seed: int, steps: int | None =
 
 
 def shape_of(source: Source, length: int) -> Shape:
-    """The shape of an opened source for sequences of `length` tokens."""
+    """The shape of an opened source for sequences of `length` tokens. Raises `UserError` if it is packed in rows of another length."""
+    rows = source.index.row_tokens
+    if rows not in (None, length):
+        raise UserError(
+            f"data.sequence_length: '{source.name}' is packed in rows of {rows} tokens: set it to {rows}, is {length}"
+        )
     tokens = [block.ntokens for _, block in source.blocks]
     return Shape(source.index.ntokens, max(tokens), source.xxh3, *runs(source.sequences(length)))
 

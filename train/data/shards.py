@@ -13,11 +13,12 @@ import numpy.typing as npt
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.conversations import TEMPLATE
 from corpusmill.schemas.data import DataConfig, FoldConfig
 from corpusmill.schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
 from corpusmill.schemas.training import RunData, TrainConfig
 from corpusmill.train.data.folds import held_out
-from corpusmill.train.run_folder import read_run_data, run_data
+from corpusmill.train.run_folder import DATA, read_run_data, run_data
 
 Split = Literal["train", "validation"]
 
@@ -64,6 +65,18 @@ class Shards:
             raise WorkError(f"{file}: not the tokenizer that the shards were written with (checksum differs)")
         return data
 
+    def chat_template(self) -> bytes | None:
+        """chat_template.jinja, of a set made of conversations."""
+        try:
+            return (self.folder / TEMPLATE).read()
+        except FileNotFoundError:
+            return None
+
+    @property
+    def all_labels(self) -> bool:
+        """Whether every token of the train splits is a label."""
+        return all(source.index.ntargets is None for source in self.train.values())
+
 
 def open_shards(url: str) -> Shards:
     """The shard set at `url` (its folder, or the index.json in it).
@@ -97,9 +110,32 @@ def open_shards(url: str) -> Shards:
 
 def open_run_data(config: TrainConfig, log: Callable[[str], None] | None = None) -> Shards:
     """The data of a run. Tokens made from texts are kept in `data.token_cache`, or in the run's folder."""
-    data = config.data
-    cache = data.token_cache or str(Folder(config.output_url) / "tokens")
+    run, data = Folder(config.output_url), config.data
+    cache = data.token_cache or str(run / "tokens")
+    if data.conversations is not None:
+        # A run that has begun has tokenizer and template of the model that it starts from.
+        return open_conversations(data, cache, run.url if (run / DATA).exists() else config.init_from, log)
     return open_data(data, open_tokens(data.shards, cache, data.tokenizer, log))
+
+
+def open_conversations(
+    data: DataConfig, cache: str, start: str | None = None, log: Callable[[str], None] | None = None
+) -> Shards:
+    """The rows of `data.conversations`, made if they are not there; `start`: the folder of a model whose tokenizer and template are
+    taken unless others are named. Raises what `conversation_set` raises."""
+    from corpusmill.train.data.conversations.conversation_set import conversation_set
+
+    assert data.conversations is not None
+    made = conversation_set(
+        data.shards,
+        cache,
+        data.conversations,
+        data.sequence_length,
+        tokenizer=data.tokenizer,
+        start=start,
+        log=log,
+    )
+    return open_shards(made.url)
 
 
 def open_data(data: DataConfig, shards: Shards) -> Shards:

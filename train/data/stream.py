@@ -22,7 +22,7 @@ from corpusmill.train.data.fetch import Blocks
 from corpusmill.train.data.order import Future
 from corpusmill.train.data.plan import Plan, difference, past
 from corpusmill.train.data.planning import caps_reached, make_plan
-from corpusmill.train.data.shards import Shards, open_data, open_tokens
+from corpusmill.train.data.shards import Shards, open_conversations, open_data, open_tokens
 
 MOST_WORKERS = 1024  # of a DataLoader
 
@@ -66,7 +66,11 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
     ) -> None:
         url = shards if isinstance(shards, str) else shards.folder.url
         self.config = validate(DataConfig, {"micro_batch": 1, **data, "shards": url}, "StreamingTokens")
-        if isinstance(shards, str):
+        if isinstance(shards, str) and self.config.conversations is not None:
+            if self.config.token_cache is None:
+                raise UserError(f"data.token_cache: {url} holds conversations; name a folder for their rows")
+            opened = open_conversations(self.config, self.config.token_cache, log=log)
+        elif isinstance(shards, str):
             opened = open_data(
                 self.config, open_tokens(url, self.config.token_cache, self.config.tokenizer, log)
             )

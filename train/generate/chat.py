@@ -7,29 +7,24 @@ Jinja's sandbox. A model without one was not trained on conversations; its promp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.common.yaml import printable
+from corpusmill.schemas.conversations import TEMPLATE
+from corpusmill.train.data.conversations.template import ChatTemplate
 
 if TYPE_CHECKING:
-    from jinja2 import Template
-
     from corpusmill.train.generate.generate import Opened
 
 Message = dict[str, str]  # role (system, user or assistant) and content
-TEMPLATE = "chat_template.jinja"
 PLAIN = (
     "{% for message in messages %}"
     "{{ {'user': 'User: ', 'assistant': 'Assistant: '}.get(message.role, '') }}{{ message.content }}\n\n"
     "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 PLAIN_STOP = ("\n\nUser:", "\nUser:")
-LETTERS = 300  # of a message of a template
 _ANSWER = "corpusmill answer"  # stands for an answer when a template is asked what it writes behind one
 
 
@@ -40,14 +35,14 @@ class Chat:
     def __init__(self, opened: Opened, template: str | None = None) -> None:
         self.plain = template is None
         self._opened = opened
-        self._template = _compile(PLAIN if template is None else template)
         tokenizer = opened.tokenizer
+        eos = tokenizer.id_to_token(opened.runner.eos_id) or ""
+        self._template = ChatTemplate(PLAIN if template is None else template, eos)
         self._controls = {
             token.content: number
             for number, token in tokenizer.get_added_tokens_decoder().items()
             if token.special
         }
-        self._eos = tokenizer.id_to_token(opened.runner.eos_id) or ""
         self.ends: frozenset[int] = frozenset()
         self.stop: tuple[str, ...] = PLAIN_STOP
         if template is not None:
@@ -56,22 +51,11 @@ class Chat:
     def _ends(self) -> tuple[frozenset[int], tuple[str, ...]]:
         """What the template writes behind an answer: a control token, or a text."""
         turn = [{"role": "user", "content": "."}, {"role": "assistant", "content": _ANSWER}]
-        behind = self._render(turn, False).rpartition(_ANSWER)[2].strip()
+        behind = self._template.render(turn, False).rpartition(_ANSWER)[2].strip()
         for control, number in self._controls.items():
             if behind.startswith(control):
                 return frozenset([number]), ()
         return frozenset(), (behind,) if behind else ()
-
-    def _render(self, messages: Sequence[Message], answer: bool) -> str:
-        try:
-            return self._template.render(
-                messages=list(messages), add_generation_prompt=answer, bos_token="", eos_token=self._eos,
-                tools=None, documents=None,
-            )  # fmt: skip
-        except Exception as error:  # of the template's own code
-            raise UserError(
-                f"{TEMPLATE}: {type(error).__name__}: {printable(str(error)[:LETTERS])}"
-            ) from None
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of a conversation up to where the answer begins. Raises `UserError` for a message that contains a control
@@ -82,7 +66,9 @@ class Chat:
                     raise UserError(
                         f"messages.{number}.content: contains the control token {control}; leave it out"
                     )
-        ids = self._opened.tokenizer.encode(self._render(messages, True), add_special_tokens=False).ids
+        ids = self._opened.tokenizer.encode(
+            self._template.render(messages, True), add_special_tokens=False
+        ).ids
         start = self._opened.runner.eos_id  # as before each document of the training
         return ids if ids[:1] == [start] else [start, *ids]
 
@@ -111,38 +97,3 @@ def open_chat(opened: Opened, run: Folder) -> Chat:
         return Chat(opened, source.decode("utf-8"))
     except UnicodeDecodeError:
         raise UserError(f"{run / TEMPLATE}: is not UTF-8") from None
-
-
-def _compile(source: str) -> Template:
-    """Raises `UserError` naming the line of a mistake."""
-    from jinja2 import TemplateSyntaxError, nodes
-    from jinja2.exceptions import TemplateError
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        """`{% generation %}`: marks answers for training, and changes nothing here."""
-
-        tags = {"generation"}  # noqa: RUF012 (as the library has it)
-
-        def parse(self, parser: Parser) -> list[nodes.Node]:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
-    def to_json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **_: Any) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
-
-    jinja = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
-    )
-    jinja.filters["tojson"] = to_json
-    jinja.globals["raise_exception"] = refuse
-    jinja.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    try:
-        return jinja.from_string(source)
-    except TemplateSyntaxError as error:
-        raise UserError(f"{TEMPLATE}: line {error.lineno}: {error.message}") from None

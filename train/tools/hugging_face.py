@@ -13,8 +13,10 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.hugging_face import config as tokenizer_config
 from corpusmill.common.hugging_face import special_tokens_map
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.conversations import TEMPLATE
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
+from corpusmill.train.data.conversations.model import template_in
 from corpusmill.train.data.shards import run_vocabulary
 from corpusmill.train.evaluate.splits import newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
@@ -48,7 +50,10 @@ def export(
     tokenizer = (run / TOKENIZER).read()
     end = token(tokenizer, kept.eos_id)
     (out / TOKENIZER).write(tokenizer)
-    (out / "tokenizer_config.json").write(tokenizer_config(tokenizer, end))
+    template = template_in(run)
+    if template is not None:
+        (out / TEMPLATE).write(template.encode())
+    (out / "tokenizer_config.json").write(tokenizer_config(tokenizer, end, template))
     (out / "special_tokens_map.json").write(special_tokens_map(tokenizer, end))
     # In training a document follows an end-of-text token: generation begins with one.
     ends = {"bos_token_id": kept.eos_id, "eos_token_id": kept.eos_id}

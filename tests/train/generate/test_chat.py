@@ -8,7 +8,8 @@ import pytest
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.train.generate.chat import PLAIN_STOP, TEMPLATE, Chat, open_chat
+from corpusmill.schemas.conversations import TEMPLATE
+from corpusmill.train.generate.chat import PLAIN_STOP, Chat, open_chat
 from tests.train.generate.models import EOS, opened
 from tests.train.generate.serve.running import CHATML
 

@@ -160,7 +160,7 @@ def _foreign(folder: Folder) -> tuple[TextSet, ...]:
     named: dict[str, str] = {}  # source -> its folder
     for entry in tars:
         source, split, path = _where(folder, entry)
-        name = _name(folder, source)
+        name = source_name(folder, source)
         if named.setdefault(name, source) != source:
             raise UserError(
                 f"{folder}: the folders '{named[name]}' and '{source}' are both source '{name}'; rename one"
@@ -189,7 +189,7 @@ def _where(folder: Folder, entry: Entry) -> tuple[str, str, str]:
     )
 
 
-def _name(folder: Folder, source: str) -> str:
+def source_name(folder: Folder, source: str) -> str:
     """A source's name: the folder's, with '-' in place of characters that keys cannot have."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", source).strip("-")
     if not name or len(name) > _LONGEST or name in _TAKEN:

@@ -144,18 +144,18 @@ def token_set(url: str, cache: str, *, tokenizer: str | None = None, log: Log | 
     inputs = survey(url, tokenizer)
     key = inputs.key(VERSION, BLOCK_TOKENS)
     folder = Folder(cache) / key
-    if _whole(folder):
+    if is_complete(folder):
         log(f"texts: {url}: tokens reused from {folder}")
         return folder
-    with _alone(folder, log):
-        if _whole(folder):
+    with alone(folder, log):
+        if is_complete(folder):
             log(f"texts: {url}: tokens reused from {folder}, made by another process")
         else:
             _make(inputs, key, folder, url, log)
     return folder
 
 
-def _whole(folder: Folder) -> bool:
+def is_complete(folder: Folder) -> bool:
     """Whether every file is there, with the right size."""
     try:
         ShardSet.model_validate_json((folder / INDEX).read())
@@ -167,7 +167,7 @@ def _whole(folder: Folder) -> bool:
 
 
 @contextlib.contextmanager
-def _alone(folder: Folder, log: Log) -> Iterator[None]:
+def alone(folder: Folder, log: Log) -> Iterator[None]:
     """One process of this machine at a time; the lock ends with its holder, however that ends."""
     import fcntl
 

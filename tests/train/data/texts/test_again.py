@@ -118,8 +118,8 @@ def test_several_at_once_one_works_and_the_others_take_it_up(foreign: Path) -> N
 
 def test_the_lock_of_a_killed_holder_does_not_block(foreign: Path) -> None:
     code = (
-        "import sys, time; from corpusmill.common.storage import Folder; from corpusmill.train.data.texts.token_set import _alone\n"
-        "with _alone(Folder(sys.argv[1]), print): print('held', flush=True); time.sleep(600)"
+        "import sys, time; from corpusmill.common.storage import Folder; from corpusmill.train.data.texts.token_set import alone\n"
+        "with alone(Folder(sys.argv[1]), print): print('held', flush=True); time.sleep(600)"
     )
     inputs = module.survey(str(foreign), str(foreign.parent / "tokenizer.json"))
     place = str(foreign.parent / "cache" / inputs.key(module.VERSION, BLOCK))
