@@ -57,6 +57,7 @@ class Target(IntEnum):
     context = 0  # it is read, and never a label
     answer = 1  # a label; of a preference, of the chosen or desirable answer
     rejected = 2  # of the rejected or undesirable answer of a preference
+    unrelated = 3  # of an answer to another prompt, which is compared and not trained on
 
 
 class TargetMember(Strict):
@@ -145,16 +146,21 @@ class ShardIndex(WidsIndex):
         description="blocks are one end-of-document token and rows of this length, each of whole documents",
     )  # fmt: skip
     ntargets: int | None = Field(
-        default=None, ge=0, exclude_if=_none, description="tokens that are labels; left out: all"
+        default=None,
+        ge=0,
+        exclude_if=_none,
+        description="tokens of answers that are wanted; left out: all are labels",
     )
     ntokens: int = Field(ge=0)
     ndocs: int = Field(ge=0)
-    text_bytes: int = Field(ge=0, description="of text behind labels, if not every token is one")
+    text_bytes: int = Field(
+        ge=0, description="of text; of wanted answers alone, if not every token is a label"
+    )
     shardlist: list[Shard]
 
     @property
     def scored(self) -> int:
-        """Tokens that are labels."""
+        """Tokens that are scored when it is evaluated."""
         return self.ntokens if self.ntargets is None else self.ntargets
 
 

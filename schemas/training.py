@@ -17,6 +17,7 @@ from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig, ScheduleConfig
 from corpusmill.schemas.parallel import LossScaleConfig, MemoryConfig, ParallelConfig, Precision
+from corpusmill.schemas.preference import PreferenceConfig
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -129,6 +130,11 @@ class TrainConfig(Strict):
     init_from: str | None = Field(
         default=None, description="folder or URL of a model in the Hugging Face layout to start from"
     )
+    objective: PreferenceConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="a loss of preferences, whose lines have chosen and rejected answers, or a label; null: the next token",
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     precision: Precision = Field(
@@ -180,6 +186,22 @@ class TrainConfig(Strict):
         if self.model.positions == "learned" and length > most:
             raise ValueError(
                 f"data.sequence_length {length} exceeds model.max_positions {most}: set model.max_positions to {length}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def preferences(self) -> TrainConfig:
+        if self.objective is None:
+            return self
+        if self.data.conversations is None or self.init_from is None:
+            missing = "data.conversations" if self.data.conversations is None else "init_from"
+            raise ValueError(
+                f"objective: preferences are lines of answers to a model that was tuned: set {missing}"
+            )
+        if self.model.z_loss or self.model.moe:
+            key = "model.z_loss" if self.model.z_loss else "model.moe"
+            raise ValueError(
+                f"objective: {self.objective.loss} differentiates no sum of the losses of tokens, to which {key} adds: leave {key} out"
             )
         return self
 

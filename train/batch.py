@@ -24,11 +24,37 @@ Rows = dict[str, Tensor]  # a decoder's arguments, by name
 
 
 class MicroBatch(NamedTuple):
-    """On the device. `scored`: float64 [rows], tokens with a label; `source_id`: int64 [rows]."""
+    """On the device. `scored`: float64 [rows], tokens with a label; `source_id`: int64 [rows]; `answers`: of data that says what its
+    labels are of."""
 
     inputs: Rows
     scored: Tensor
     source_id: Tensor
+    answers: Answers | None = None
+
+
+class Answers(NamedTuple):
+    """The documents of a micro-batch that have labels, in their order. `places`: int64, of all their labels in the flattened rows, in
+    their order; `lengths`: int64 [n], labels of each; both on the device. `rows`, `kinds`: int64 [n], the row and the `Target` of
+    each, on the host."""
+
+    places: Tensor
+    lengths: Tensor
+    rows: Tensor
+    kinds: Tensor
+
+
+def answers_of(batch: Batch, sent: Sent) -> Answers:
+    """Of some rows with `targets`."""
+    places = (batch["labels"] >= 0).flatten().nonzero().squeeze(1)
+    length = batch["labels"].shape[1]
+    rows = places // length
+    # A number for each document, rising with the places.
+    document = rows * length + batch["documents"].flatten()[places].to(torch.int64)
+    _, lengths = document.unique_consecutive(return_counts=True)
+    first = lengths.cumsum(0) - lengths
+    kinds = batch["targets"].flatten()[places[first]].to(torch.int64)
+    return Answers(sent.to(places), sent.to(lengths), rows[first], kinds)
 
 
 def micro_batches(batch: Batch, config: TrainConfig, step: int, device: torch.device) -> list[MicroBatch]:
@@ -43,7 +69,12 @@ def micro_batches(batch: Batch, config: TrainConfig, step: int, device: torch.de
         rows = inputs(batch, device, drops, micro, sent)
         scored = sent.to((batch["labels"] >= 0).sum(1).to(torch.float64))
         sources = sent.to(batch["source_id"])
-    parts = zip(rows, torch.split(scored, micro), torch.split(sources, micro), strict=True)
+        answers: list[Answers | None] = [None] * len(rows)
+        if "targets" in batch:
+            names = ("labels", "documents", "targets")
+            cut = zip(*(torch.split(batch[name], micro) for name in names), strict=True)
+            answers = [answers_of(dict(zip(names, part, strict=True)), sent) for part in cut]
+    parts = zip(rows, torch.split(scored, micro), torch.split(sources, micro), answers, strict=True)
     return [MicroBatch(*part) for part in parts]
 
 

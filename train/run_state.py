@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from corpusmill.schemas.manifest import hash_json
+from corpusmill.common.errors import WorkError
+from corpusmill.schemas.manifest import MANIFEST, hash_json
 from corpusmill.train import checkpoint
+from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.guard.judge import unhealthy
-from corpusmill.train.run_folder import dumped, refuse_changes
+from corpusmill.train.run_folder import RESULT, dumped, refuse_changes
 
 if TYPE_CHECKING:
+    from corpusmill.common.storage import Folder
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.data.stream import StreamingTokens
     from corpusmill.train.guard.guard import Guard
@@ -28,6 +31,29 @@ class Progress:
 
     seconds: float = 0.0
     validation: dict[str, float] = field(default_factory=dict)
+    preference: dict[str, dict[str, float]] = field(default_factory=dict)  # of an objective, by source
+
+    def preferences(self) -> dict[str, Any]:
+        """What a row of metrics has of an objective on the validation split."""
+        return {"validation_preference": self.preference} if self.preference else {}
+
+
+def check_fresh(run: Folder, refused: dict[int, str], every: int) -> None:
+    """A first checkpoint that a kill left without its manifest is no loss; what was finished must not be overwritten. One that is not
+    the first that this run makes had others before it, which were deleted (`checkpoint.keep_last`). Collective; raises `WorkError`."""
+
+    def check() -> None:
+        listed = checkpoint.steps(run)
+        finished = (run / RESULT).exists() or any(MANIFEST in files for files in listed.values())
+        if listed and (min(listed) > every or finished or len(listed) > 1):
+            newest = refused[max(refused)] if refused else str(run)
+            raise WorkError(
+                f"{newest}; none of the checkpoints ({', '.join(map(str, listed))}) can be used: restore one from a copy,"
+                f" or delete {run / 'checkpoints'} to start over"
+            )
+        checkpoint.abandon(run, list(listed))
+
+    first(check)
 
 
 def save(

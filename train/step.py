@@ -7,6 +7,7 @@ import gc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -27,12 +28,14 @@ from corpusmill.train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.finetune.preference import Preference
     from corpusmill.train.parallel.mesh import World
 
 
 @dataclass
 class TrainState:
-    """All that a step reads and writes. `window`: [sources, 2], loss and tokens summed since the last log line."""
+    """All that a step reads and writes. `window`: [sources, 2 + k], loss and tokens summed since the last log line; of an objective its
+    values, the answers or pairs that they are of, and the sums of its k `names`."""
 
     config: TrainConfig
     model: ParallelModel
@@ -41,6 +44,7 @@ class TrainState:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     step: int = 0
     loss_scale: LossScale | None = None  # of fp16
+    objective: Preference | None = None  # None: the next token
     # Set by the guard for the next step: the loss and the gradient norm above which it is not taken (None: no limits),
     # and the factor of its learning rate.
     limits: tuple[float, float] | None = None
@@ -63,7 +67,8 @@ class Metrics(NamedTuple):
 
 
 def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: bool = False) -> Metrics:
-    """One step on this data rank's rows of a global batch; `valid` counts the scored tokens of all data ranks.
+    """One step on this data rank's rows of a global batch; `valid` counts the scored tokens of all data ranks (an objective counts its
+    own).
 
     The loss is the sum over tokens divided by `valid`, so the gradient is the same for any number of processes and
     micro-batches. A step beyond `state.limits`, or with a number that is not finite (if there are limits or a loss scale),
@@ -75,12 +80,19 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     model.train()
     model.collect_activations(collect_stats or state.limits is not None)
     parts = micro_batches(batch, config, state.step, state.device)
+    context = partial(computing, config, state.device)
+    objective = None if state.objective is None else state.objective.begin(parts, context)
+    valid = valid if objective is None else objective.units
     weight = 1 / valid if scaler is None else scaler.scale / valid
-    found = model.backward([part.inputs for part in parts], weight, lambda: computing(config, state.device))
+    found = model.backward([part.inputs for part in parts], weight, context, objective)
     losses = torch.zeros_like(state.window)
     if model.counts:
-        for part, loss in zip(parts, found, strict=True):
-            count_losses(losses, part, loss)
+        rows = found if objective is None else objective.rows()
+        for part, row in zip(parts, rows, strict=True):
+            if objective is None:
+                count_losses(losses, part, row)
+            else:
+                losses.index_add_(0, part.source_id, row)
     model.complete()
     sums = model.take_sums()
     activation = activation_rms(sums)

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.manifest import MANIFEST
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, run_state
 from corpusmill.train.batch import Batch, label_count
-from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
-from corpusmill.train.evaluate.splits import validation_losses
+from corpusmill.train.evaluate.splits import validated
+from corpusmill.train.finetune.objective import make_objective
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
@@ -129,9 +127,11 @@ class Trainer:
 
             self.tasks = during.TaskCurves(config, self.folder, world, self.shards)
         model = build(config, self.shards.set.vocab_size, world)
-        window = torch.zeros(len(self.plan.sources), 2, dtype=torch.float64, device=world.device)
+        objective = make_objective(config, model, self.shards, world)
+        columns = 2 + (len(objective.names) if objective else 0)
+        window = torch.zeros(len(self.plan.sources), columns, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
-        self.state = TrainState(config, model, optimizer, window, world.device)
+        self.state = TrainState(config, model, optimizer, window, world.device, objective=objective)
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
         self.progress = run_state.Progress()
@@ -230,7 +230,7 @@ class Trainer:
             self._log(line)
         self.saver.refused = set(refused)
         if found is None:
-            self._check_fresh(refused)
+            run_state.check_fresh(self.folder, refused, self.config.checkpoint.every)
             if self.world.first:
                 self._describe()
                 write_reading(self.folder, self.shards.tokenizer(), self.shards.chat_template())
@@ -246,24 +246,6 @@ class Trainer:
         if self.world.first and (found.state["loader"]["plan"] != self.plan.sha256 or self.config.may_change):
             self._describe()  # the coming steps have changed
         self._open_log(rows)
-
-    def _check_fresh(self, refused: dict[int, str]) -> None:
-        """A first checkpoint that a kill left without its manifest is no loss; what was finished must not be overwritten. One that
-        is not the first that this run makes had others before it, which were deleted (`checkpoint.keep_last`)."""
-
-        def check() -> None:
-            listed = checkpoint.steps(self.folder)
-            later = min(listed, default=0) > self.config.checkpoint.every
-            finished = (self.folder / RESULT).exists() or any(MANIFEST in files for files in listed.values())
-            if listed and (later or finished or len(listed) > 1):
-                newest = refused[max(refused)] if refused else str(self.folder)
-                raise WorkError(
-                    f"{newest}; none of the checkpoints ({', '.join(map(str, listed))}) can be used: restore one from a copy,"
-                    f" or delete {self.folder / 'checkpoints'} to start over"
-                )
-            checkpoint.abandon(self.folder, list(listed))
-
-        first(check)
 
     def _open_log(self, tail: list[dict[str, Any]]) -> None:
         """Open metrics.jsonl after this step; `tail`: the last rows, from the checkpoint."""
@@ -304,6 +286,7 @@ class Trainer:
             row["skipped"] = self.guard.skipped_since(rows[-1]["step"] if rows else 0)
             if validate:
                 row["validation"] = self.progress.validation
+                row.update(self.progress.preferences())
             if scores:
                 row.update(scores.row())
             self.metrics_log.write(row)
@@ -328,9 +311,11 @@ class Trainer:
 
     def _validate(self) -> None:
         began = time.monotonic()
-        losses = validation_losses(self.state.model, self.config, self.shards.validation, self.world)
-        self.progress.validation = losses
-        self.console.validation(self.state.step, losses)
+        found = validated(
+            self.state.model, self.config, self.shards.validation, self.world, self.state.objective
+        )
+        self.progress.validation, self.progress.preference = found
+        self.console.validation(self.state.step, self.progress.validation)
         self.span.paused += time.monotonic() - began
 
     def _score_tasks(self, seconds_per_step: float) -> Scores:

@@ -18,7 +18,8 @@ from corpusmill.train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
 
-ROWS = ("tokens", "labels", "documents", "positions", "source_id", "n")  # of a batch: a row for each sequence
+# Of a batch: a row for each sequence.
+ROWS = ("tokens", "labels", "targets", "documents", "positions", "source_id", "n")
 MARKS = ("documents", "positions", "cu_seqlens", "max_seqlen")
 TOGETHER = 2**19  # tokens of steps that are built in one go
 GROUP = 8192  # sequences whose addresses are computed, and whose blocks are asked for, in one go
@@ -40,6 +41,8 @@ class Batch(Mapping[str, torch.Tensor]):
         batch = cls({})
         batch._rows = rows
         batch._columns = {"tokens": rows.tokens, "labels": rows.labels, "source_id": source, "n": n}
+        if rows.targets is not None:
+            batch._columns["targets"] = rows.targets
         return batch
 
     def __getitem__(self, name: str) -> torch.Tensor:

@@ -38,11 +38,13 @@ class Marks(NamedTuple):
 @dataclass(frozen=True)
 class Rows:
     """`tokens`, `labels`: int64 [rows, length]; they may be views of one array. `begins(i)`: int64, the positions in row i,
-    after its first, at which a document begins, in ascending order."""
+    after its first, at which a document begins, in ascending order. `targets`: uint8 [rows, length], a `Target` each, of data that has
+    them."""
 
     tokens: Ints
     labels: Ints
     begins: Callable[[int], Ints]
+    targets: npt.NDArray[np.uint8] | None = None
 
     def marks(self, first: int = 0, last: int | None = None) -> Marks:
         """Of the rows from `first` to before `last`."""
@@ -98,7 +100,13 @@ def windows(
         for row, (block, sequence) in enumerate(pairs):
             low = sequence * length + 1
             labels[row, unlabelled(block, low, low + length)] = IGNORED
-    return Rows(both[:, :-1], labels, _none if cross else begins)
+    targets = None
+    if any(block.targets is not None for block, _ in pairs):
+        targets = np.full(labels.shape, Target.answer, dtype=np.uint8)
+        for row, (block, sequence) in enumerate(pairs):
+            if block.targets is not None:
+                targets[row] = block.targets[sequence * length + 1 : (sequence + 1) * length + 1]
+    return Rows(both[:, :-1], labels, _none if cross else begins, targets)
 
 
 def _all_labels(block: BlockData) -> bool:
@@ -108,7 +116,10 @@ def _all_labels(block: BlockData) -> bool:
 def unlabelled(block: BlockData, first: int = 0, last: int | None = None) -> npt.NDArray[np.bool_]:
     """Which of the tokens [first, last) of a block are no labels in training: those of documents that are held out, and context."""
     last = len(block.tokens) if last is None else last
-    found = context(block, first, last)
+    if block.targets is None:
+        found = np.zeros(max(last - first, 0), dtype=np.bool_)
+    else:
+        found = block.targets[first:last] == Target.context
     if block.held is None or first >= last:
         return found
     low, high = block.starts.searchsorted((first, last - 1), side="right")
@@ -117,12 +128,11 @@ def unlabelled(block: BlockData, first: int = 0, last: int | None = None) -> npt
     return found | held
 
 
-def context(block: BlockData, first: int = 0, last: int | None = None) -> npt.NDArray[np.bool_]:
-    """Which of the tokens [first, last) of a block are read and never scored."""
-    last = len(block.tokens) if last is None else last
+def unscored(block: BlockData) -> npt.NDArray[np.bool_]:
+    """Which tokens of a block are never scored: all but those of answers that are wanted, where there are answers."""
     if block.targets is None:
-        return np.zeros(max(last - first, 0), dtype=np.bool_)
-    return block.targets[first:last] == Target.context
+        return np.zeros(len(block.tokens), dtype=np.bool_)
+    return block.targets != Target.answer
 
 
 def packed(
@@ -206,13 +216,13 @@ def best_fit(starts: Ints, ntokens: int, length: int, rows: int) -> list[list[Pi
 
 
 def whole_block(block: BlockData, length: int, eos: int) -> Rows:
-    """Rows that score every token of a block that is no context exactly once; the first one follows an end-of-text token.
+    """Rows that score every token of a block exactly once (but for `unscored` ones); the first one follows an end-of-text token.
 
     The last row is padded with end-of-text and `IGNORED` labels.
     """
     count = -(-len(block.tokens) // length)
     labels = np.full(count * length, IGNORED, dtype=np.int64)
-    labels[: len(block.tokens)] = np.where(context(block), IGNORED, block.tokens.astype(np.int64))
+    labels[: len(block.tokens)] = np.where(unscored(block), IGNORED, block.tokens.astype(np.int64))
     tokens = np.full(count * length, eos, dtype=np.int64)
     tokens[1 : len(block.tokens)] = block.tokens[:-1]
     edges = np.arange(count + 1) * length
@@ -234,7 +244,7 @@ def overlapping(
     last = overlaps(len(block.tokens), length, stride) if last is None else last
     tokens = np.full((last - first, length), eos, dtype=np.int64)
     labels = np.full((last - first, length), IGNORED, dtype=np.int64)
-    scored = np.where(context(block), IGNORED, block.tokens.astype(np.int64))
+    scored = np.where(unscored(block), IGNORED, block.tokens.astype(np.int64))
     for row, number in enumerate(range(first, last)):
         start = number * stride
         window = block.tokens[start : start + length]

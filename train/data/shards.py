@@ -114,15 +114,18 @@ def open_run_data(config: TrainConfig, log: Callable[[str], None] | None = None)
     cache = data.token_cache or str(run / "tokens")
     if data.conversations is not None:
         # A run that has begun has tokenizer and template of the model that it starts from.
-        return open_conversations(data, cache, run.url if (run / DATA).exists() else config.init_from, log)
+        start = run.url if (run / DATA).exists() else config.init_from
+        unrelated = config.objective is not None and config.objective.loss == "kto"
+        return open_conversations(data, cache, start, unrelated, log)
     return open_data(data, open_tokens(data.shards, cache, data.tokenizer, log))
 
 
 def open_conversations(
-    data: DataConfig, cache: str, start: str | None = None, log: Callable[[str], None] | None = None
-) -> Shards:
+    data: DataConfig, cache: str, start: str | None = None, unrelated: bool = False,
+    log: Callable[[str], None] | None = None,
+) -> Shards:  # fmt: skip
     """The rows of `data.conversations`, made if they are not there; `start`: the folder of a model whose tokenizer and template are
-    taken unless others are named. Raises what `conversation_set` raises."""
+    taken unless others are named; `unrelated`: see `conversation_set`, and for what it raises."""
     from corpusmill.train.data.conversations.conversation_set import conversation_set
 
     assert data.conversations is not None

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.manifest import hash_json
-from corpusmill.train.data.pack import context
+from corpusmill.train.data.pack import unscored
 from corpusmill.train.data.plan import difference, past
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.trained import Drawn, drawn, read, spread, trained_on
@@ -68,7 +68,7 @@ class Baselines:
             if isinstance(counted, Counted):
                 total = np.zeros(2)
                 for block in all_blocks(source):
-                    total += counted.model.losses(events(block, source.index.eos_id, ~context(block)))
+                    total += counted.model.losses(events(block, source.index.eos_id, ~unscored(block)))
                 found |= {f"bigram {which}": float(total[0]), f"trigram {which}": float(total[1])}
         return found
 
@@ -89,7 +89,7 @@ def of_all(sources: dict[str, Source], vocab_size: int, eos: int, most: int) -> 
     sizes = np.array([read_from[at].blocks[number][1].ntokens for at, number in keys], dtype=np.int64)
     chosen = spread(sizes, most)
     blocks = read(read_from, [keys[at] for at in chosen.tolist()], STRICT)
-    parts = (events(block, eos, ~context(block)) for block in blocks)
+    parts = (events(block, eos, ~unscored(block)) for block in blocks)
     return Counted(NGrams(parts, int(sizes[chosen].sum()), vocab_size), int(sizes.sum()))
 
 
@@ -139,7 +139,7 @@ def counts(source: Source) -> npt.NDArray[np.int64]:
     """Occurrences of each token id among the labels of a split, int64 [vocab_size]."""
     total = np.zeros(source.index.vocab_size, dtype=np.int64)
     for block in all_blocks(source):
-        total += np.bincount(block.tokens[~context(block)], minlength=len(total))
+        total += np.bincount(block.tokens[~unscored(block)], minlength=len(total))
     return total
 
 

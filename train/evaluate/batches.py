@@ -22,6 +22,8 @@ def tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
         "tokens": found.tokens[first:last], "labels": found.labels[first:last],
         "documents": marks.documents, "positions": marks.positions,
     }  # fmt: skip
+    if found.targets is not None:
+        columns["targets"] = found.targets[first:last]
     return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in columns.items()}
 
 

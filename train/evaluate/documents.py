@@ -16,7 +16,7 @@ from pyarrow import parquet
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import DOCUMENT_LOSSES, DOCUMENTS
 from corpusmill.train.data.fetch import Blocks
-from corpusmill.train.data.pack import context
+from corpusmill.train.data.pack import unscored
 from corpusmill.train.evaluate.baselines import STRICT, all_blocks
 from corpusmill.train.evaluate.batches import block_batches
 from corpusmill.train.model.losses import IGNORED
@@ -32,7 +32,7 @@ AT_ONCE = 64  # batches whose rows exist at once
 
 
 def document_losses(scorer: Scorer, source: Source, rows: int = 16, stride: int | None = None) -> pa.Table:
-    """`DOCUMENT_LOSSES` of a split, every token that is no context scored once in rows of training's length, which overlap with a `stride`, in the order of
+    """`DOCUMENT_LOSSES` of a split, every token scored once (but for `unscored` ones) in rows of training's length, which overlap with a `stride`, in the order of
     the documents' first tokens. A document that several blocks hold is one row. Raises `WorkError` for damaged data."""
     length, eos = scorer.config.data.sequence_length, source.index.eos_id
     places: dict[str, int] = {}
@@ -47,7 +47,7 @@ def document_losses(scorer: Scorer, source: Source, rows: int = 16, stride: int 
                 labels = [batch["labels"] != IGNORED for batch in part]
                 for losses, there in zip(scorer.losses(part), labels, strict=True):
                     found.append(losses.abs().double()[there])
-            scored = ~context(block)
+            scored = ~unscored(block)
             each = np.zeros(len(block.tokens))
             each[scored] = torch.cat(found).numpy()
             nats, sizes = (

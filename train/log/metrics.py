@@ -159,16 +159,18 @@ def row_of(
     plan, steps, seconds = stream.plan, state.step - span.step, max(seconds, 1e-9)
     length = plan.segment_of(state.step).stage.length
     speed = (plan.tokens(state.step) - plan.tokens(state.step - steps)) / seconds
-    loss, tokens = sums.sum(0).tolist()
+    loss, tokens, *stats = sums.sum(0).tolist()
+    objective = state.objective
     return {
         "step": state.step,
         "tokens": plan.tokens(state.step),
         "loss": loss / tokens if tokens else None,  # all steps were skipped
         "loss_per_source": {
             name: total / count
-            for name, (total, count) in zip(stream.sources, sums.tolist(), strict=True)
+            for name, (total, count, *_) in zip(stream.sources, sums.tolist(), strict=True)
             if count
         },
+        **({} if objective is None else {"preference": objective.figures([loss, tokens, *stats]).named}),
         "lr": metrics.rate,
         "grad_norm": number(metrics.grad_norm),
         "param_norm": number(metrics.param_norm),
@@ -200,7 +202,7 @@ def number(value: torch.Tensor | None) -> float | None:
 
 
 def totals(state: TrainState, world: World, sources: list[str], run: str) -> torch.Tensor:
-    """[sources, 2] loss and tokens of all processes since the last row; raises `Diverged` if they are not finite."""
+    """`TrainState.window` of all processes since the last row; raises `Diverged` if it is not finite."""
     return totals_and_each(state, world, sources, run, 0.0)[0]
 
 

@@ -17,7 +17,7 @@ from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import first_values
 from corpusmill.train.parallel.fsdp import shard, sync_gradients
 from corpusmill.train.parallel.mesh import Mesh, World, make_mesh
-from corpusmill.train.parallel.pipeline import Pipeline, Rows, keep
+from corpusmill.train.parallel.pipeline import Objective, Pipeline, Rows, keep
 from corpusmill.train.parallel.sharded_parameter import (
     Cuts,
     Part,
@@ -40,7 +40,8 @@ BUCKET = 1 << 25  # elements that one all-reduce sends
 
 class ParallelModel:
     """`parts`: the pieces of the decoder in this process (one without a pipeline), whose parameters are whole, cut
-    (`cuts`) or DTensors. Names are those of the whole decoder. Without `mesh`, this process has the whole model."""
+    (`cuts`) or DTensors. Names are those of the whole decoder. Without `mesh`, this process has the whole model. `frozen`: it is never
+    trained."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class ParallelModel:
         world: World = World(),
         mesh: Mesh | None = None,
         cuts: Cuts | None = None,
+        frozen: bool = False,
     ) -> None:
         self.parts, self.world, self.mesh, self.cuts = parts, world, mesh, cuts or {}
         self.config, self.vocab_size = parts[0].config, parts[0].vocab_size
@@ -60,7 +62,7 @@ class ParallelModel:
         self.pipeline = Pipeline(parts, mesh, self.world.device) if mesh and mesh.stages > 1 else None
         self._module: nn.Module = parts[0]
         self.plain = mesh is not None and mesh.config.zero == 0 and mesh.stages == mesh.config.tensor == 1
-        if self.plain:
+        if self.plain and not frozen:
             ids = None if self.world.device.type == "cpu" else [self.world.device]
             # Gradients are views of the buckets: no second copy of them, none to be made. Buffers (the experts' biases)
             # are moved by sums over all processes, and equal without being sent; the second name is that before PyTorch 2.13.
@@ -117,11 +119,12 @@ class ParallelModel:
         batches: list[Rows],
         weight: Tensor | float,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        objective: Objective | None = None,
     ) -> list[Tensor]:
-        """Accumulate the gradients of `weight` x the sum of the losses of micro-batches; return those losses [B, T] each,
-        none in the stages before the last. `context`: of each forward (a pipeline's parts have it already)."""
+        """Accumulate the gradients of `weight` x the sum of the losses of micro-batches, or of what `objective` makes of each; return
+        those losses [B, T] each, none in the stages before the last. `context`: of each forward (a pipeline's parts have it already)."""
         if self.pipeline:
-            return self.pipeline.backward(batches, weight)
+            return self.pipeline.backward(batches, weight, objective)
         # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
         weight = weight * self.world.data_size if self.plain else weight
         losses = []
@@ -133,7 +136,7 @@ class ParallelModel:
             with nullcontext() if ddp is None or last else ddp.no_sync():
                 with context():
                     loss = self._module(**batch)
-                (loss.sum() * weight).backward()
+                ((loss.sum() if objective is None else objective(loss, number - 1)) * weight).backward()
             losses.append(loss.detach())
         return losses
 
@@ -255,12 +258,15 @@ def all_reduce(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
                 bucket = []
 
 
-def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
-    """This process's part of a config's decoder, with its first values; collective."""
+def build(config: TrainConfig, vocab_size: int, world: World, frozen: bool = False) -> ParallelModel:
+    """This process's part of a config's decoder, with its first values; collective. `frozen`: without gradients."""
+    summed = config.objective is None
     if world.size == 1:
         with world.device:  # a GPU computes the first values in parallel, and the same ones
             whole = Decoder(config.model, vocab_size, config.seed)
         adapt(whole, config, world.device)
+        whole.summed = summed
+        whole.requires_grad_(not frozen)
         return ParallelModel([whole], world)
     mesh, parallel = make_mesh(config.parallel, world), config.parallel
     parts: list[Decoder] = []
@@ -270,6 +276,8 @@ def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
             part = keep(Decoder(config.model, vocab_size), piece, parallel.pieces)
             cuts.update(split_model(part, mesh))
         adapt(part, config, world.device)
+        part.summed = summed
+        part.requires_grad_(not frozen)
         if parallel.zero:
             shard(part, mesh, TYPES[config.precision], offload_policy(config.memory))
         part.to_empty(device="cpu" if config.memory.offload == "optimizer" else world.device)
@@ -279,6 +287,6 @@ def build(config: TrainConfig, vocab_size: int, world: World) -> ParallelModel:
             part.summed = False  # gradients of the head would wait for the backward pass of each micro-batch
             part.forward = computing(config, world.device)(part.forward)  # type: ignore[method-assign]
         parts.append(part)
-    model = ParallelModel(parts, world, mesh, cuts)
+    model = ParallelModel(parts, world, mesh, cuts, frozen)
     model.initialise(config.seed)
     return model

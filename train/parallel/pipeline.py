@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from torch.distributed.pipelining import PipelineStage
 
 Rows = dict[str, Tensor]  # a decoder's arguments, by name
+Objective = Callable[
+    [Tensor, int], Tensor
+]  # from the losses [B, T] of a micro-batch and its number to what is differentiated
 
 
 def layers_of(layers: int, pieces: int) -> list[range]:
@@ -56,30 +59,33 @@ class Pipeline:
         self._schedules: dict[tuple[int, ...], Any] = {}
         self._stages: list[PipelineStage] = []
         self._weight: Tensor | float = 1.0
+        self._objective: Objective | None = None
         self._losses: list[Tensor] = []
 
     @property
     def last(self) -> bool:
         return self.parts[-1].last
 
-    def backward(self, batches: list[Rows], weight: Tensor | float) -> list[Tensor]:
+    def backward(
+        self, batches: list[Rows], weight: Tensor | float, objective: Objective | None = None
+    ) -> list[Tensor]:
         """Forward and backward of micro-batches of one shape: accumulates the gradients of `weight` x the sum of their
-        losses; returns each one's losses [B, T] in the last stage, none in the others."""
+        losses, or of what `objective` makes of each; returns each one's losses [B, T] in the last stage, none in the others."""
         schedule = self._schedule(len(batches), tuple(batches[0]["tokens"].shape))
         for part in self.parts:
             part.statistics.loss_weight = weight
         rows = [others(batch) for batch in batches]
         first = [(batch["tokens"],) for batch in batches]
-        self._weight, self._losses = weight, []
+        self._weight, self._objective, self._losses = weight, objective, []
         for stage in self._stages:
             stage.has_backward = True
             stage.clear_runtime_states()
-        schedule._step_microbatches(first, rows, [batch["labels"] for batch in batches], [], False)
+        schedule._step_microbatches(first, rows, list(range(len(batches))), [], False)
         return self._losses
 
-    def _loss(self, output: Tensor, _labels: Tensor) -> Tensor:
+    def _loss(self, output: Tensor, number: int) -> Tensor:
         self._losses.append(output.detach())
-        return output.sum() * self._weight
+        return (output.sum() if self._objective is None else self._objective(output, number)) * self._weight
 
     def _schedule(self, count: int, shape: tuple[int, ...]) -> Any:
         from torch.distributed import pipelining

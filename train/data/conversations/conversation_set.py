@@ -57,12 +57,13 @@ class File:
 
 def conversation_set(
     url: str, cache: str, config: ConversationConfig, length: int, *, tokenizer: str | None = None,
-    start: str | None = None, log: Log | None = None,
+    start: str | None = None, unrelated: bool = False, log: Log | None = None,
 ) -> Folder:  # fmt: skip
     """The shard set of the conversations at `url`, in a folder below `cache`; made unless it is there already.
 
     `url`: a file of lines of JSON, or a folder of them: `<source>.jsonl`, `<source>/*.jsonl`, `<source>/train/*.jsonl` or
-    `<source>/validation/*.jsonl`. `length`: tokens of a row. `tokenizer` and `start` as `read_with` takes them. Bytes depend on the
+    `<source>/validation/*.jsonl`. `length`: tokens of a row. `tokenizer` and `start` as `read_with` takes them, `unrelated` as
+    `ConversationEncoder`. Bytes depend on the
     lines, their order and these alone. Raises `UserError` if there is nothing to read, `WorkError` if no line is kept.
     """
     log = log or (lambda line: None)
@@ -72,14 +73,17 @@ def conversation_set(
         [name, [[f.path, f.split, f.entry.size, f.entry.tag] for f in each]] for name, each in sources.items()
     ]
     made_with = [config.model_dump(exclude={"template"}), reading.template.source, checksum(reading.data)]
-    key = hash_json([VERSION, length, reading.encoder.eos_id, *made_with, files])
+    key = hash_json([VERSION, length, reading.encoder.eos_id, unrelated, *made_with, files])
     folder = Folder(cache) / key
     if is_complete(folder):
         log(f"conversations: {url}: rows reused from {folder}")
         return folder
     with alone(folder, log):
         if not is_complete(folder):
-            _make(url, sources, reading, config, length, key, folder, log)
+            encoder = ConversationEncoder(
+                reading.data, reading.encoder, reading.template, config, length, unrelated
+            )
+            _make(url, sources, reading, encoder, key, folder, log)
     return folder
 
 
@@ -116,14 +120,14 @@ def survey(url: str) -> dict[str, list[File]]:
 
 
 def _make(
-    url: str, sources: dict[str, list[File]], reading: ReadWith, config: ConversationConfig, length: int, key: str,
-    folder: Folder, log: Log,
+    url: str, sources: dict[str, list[File]], reading: ReadWith, encoder: ConversationEncoder, key: str, folder: Folder,
+    log: Log,
 ) -> None:  # fmt: skip
+    length = encoder.length
     folder.sweep()
     log(
         f"conversations: {url}: {sum(map(len, sources.values()))} files into rows of {length} tokens in {folder}"
     )
-    encoder = ConversationEncoder(reading.data, reading.encoder, reading.template, config, length)
     files = [
         publish(folder, TOKENIZER, reading.data),
         publish(folder, TEMPLATE, reading.template.source.encode()),
@@ -164,7 +168,7 @@ def _make(
     ).to_json()
     files.append(PublishedFile(path=INDEX, bytes=len(top), xxh3=checksum(top)))
     manifest = StageManifest(
-        stage="shard", version=f"conversations-{VERSION}", key=key, params=config.model_dump(), inputs={}, partitions=[],
+        stage="shard", version=f"conversations-{VERSION}", key=key, params=encoder.config.model_dump(), inputs={}, partitions=[],
         counts=Counts(), files=files, counters={"lines": sum(one.lines for one in summaries.values()), "quarantined": len(bad)},
     )  # fmt: skip
     publish(folder, MANIFEST, manifest.to_json())
@@ -191,7 +195,7 @@ def _index(source: str, split: Split, rows: Rows, reading: ReadWith, length: int
     fields = {
         "name": f"{source}-{split}", "source": source, "split": split, "tokenizer": f"../../{TOKENIZER}",
         "tokenizer_xxh3": checksum(reading.data), "block_tokens": rows.block_tokens, "row_tokens": length,
-        "ntargets": rows.labels, "shardlist": [rows.shard],
+        "ntargets": rows.scored, "shardlist": [rows.shard],
     }  # fmt: skip
     return ShardIndex.model_validate(fields | _vocabulary(reading) | ShardIndex.totals([rows.shard]))
 

@@ -26,7 +26,7 @@ Kinds = npt.NDArray[np.uint8]
 
 
 class Document(NamedTuple):
-    """`tokens` with an end-of-document token, `targets` of each; `chars` and `bytes` (UTF-8) of the text behind the labels."""
+    """`tokens` with an end-of-document token, `targets` of each; `chars` and `bytes` (UTF-8) of the text of wanted answers."""
 
     tokens: Ints
     targets: Kinds
@@ -53,10 +53,12 @@ class ConversationEncoder:
     """Lines to documents of at most `length` tokens, a preference's two together."""
 
     def __init__(
-        self, data: bytes, plain: Encoder, template: ChatTemplate, config: ConversationConfig, length: int
-    ) -> None:
-        """`data`: the tokenizer.json of `plain`."""
+        self, data: bytes, plain: Encoder, template: ChatTemplate, config: ConversationConfig, length: int,
+        unrelated: bool = False,
+    ) -> None:  # fmt: skip
+        """`data`: the tokenizer.json of `plain`; `unrelated`: feedback is followed by an answer to another prompt, as KTO compares it."""
         self.plain, self.template, self.config, self.length = plain, template, config, length
+        self.unrelated = unrelated
         self._controlled = library(data, "tokenizer.json")
         self._controlled.encode_special_tokens = False
 
@@ -67,46 +69,56 @@ class ConversationEncoder:
 
     def encode(self, lines: Sequence[Line]) -> list[Encoded | Wrong]:
         """Of each line its documents, or why it has none."""
+        lines = self._with_unrelated(lines) if self.unrelated else lines
         parts: list[list[list[Part]] | Wrong] = []
         for line in lines:
             try:
                 parts.append(self._parts(line, line.messages))
             except Wrong as wrong:
                 parts.append(wrong)
-        ids = iter(
-            self._ids([part for one in parts if not isinstance(one, Wrong) for p in one for part in p])
-        )
+        made = [one for one in parts if not isinstance(one, Wrong)]
+        ids = iter(self._ids([part for one in made for document in one for part in document]))
         found: list[Encoded | Wrong] = []
         for line, one in zip(lines, parts, strict=True):
             if isinstance(one, Wrong):
                 found.append(one)
                 continue
-            made = [self._document(line, each, [next(ids) for _ in each]) for each in one]
+            documents = [self._document(each, [next(ids) for _ in each]) for each in one]
             try:
-                found.append(self._fitted(line, made))
+                found.append(self._fitted(line, documents))
             except Wrong as wrong:
                 found.append(wrong)
         return found
 
+    def _with_unrelated(self, lines: Sequence[Line]) -> list[Line]:
+        """Feedback with the answer of the next line behind its own."""
+        places = [at for at, line in enumerate(lines) if line.format == "feedback"]
+        found = list(lines)
+        for at, other in zip(places, [*places[1:], *places[:1]], strict=True):
+            if other != at:
+                answer = lines[other].answers[0]._replace(kind=Target.unrelated)
+                found[at] = found[at]._replace(answers=[*found[at].answers, answer])
+        return found
+
     def _parts(self, line: Line, before: Sequence[Message]) -> list[list[Part]]:
-        """The parts of each document of a line, whose messages `before` its answers may be fewer than it has."""
+        """The parts of each document of a line, of whose messages `before` its answers may be some of the last."""
         if line.format == "text":
             if not line.text:
                 raise Wrong("an empty text")
             return [[Part(line.text, Target.answer, False)]]
         found = []
         for answer in line.answers:
-            kind = Target.rejected if answer.rejected else Target.answer
             if answer.messages:
-                found.append(self._turns(line, before, answer, kind))
+                found.append(self._turns(line, before, answer))
             else:
-                parts = [Part(line.text, Target.context, False), Part(answer.text, kind, False)]
+                parts = [Part(line.text, Target.context, False), Part(answer.text, answer.kind, False)]
                 found.append([part for part in parts if part.text])
-            if not any(part.text for part in found[-1] if part.target != Target.context):
+            if not any(part.target != Target.context for part in found[-1]):
                 raise Wrong("no answer with a text: no token would be a label")
         return found
 
-    def _turns(self, line: Line, before: Sequence[Message], answer: Answer, kind: Target) -> list[Part]:
+    def _turns(self, line: Line, before: Sequence[Message], answer: Answer) -> list[Part]:
+        """Of a conversation."""
         system = self.config.system
         if system is not None and not (before and before[0]["role"] == "system"):
             before = [{"role": "system", "content": system}, *before]
@@ -128,7 +140,7 @@ class ConversationEncoder:
         for piece in pieces:
             labelled = piece.answer is not None and piece.answer >= first
             if piece.text:
-                found.append(Part(piece.text, kind if labelled else Target.context, True))
+                found.append(Part(piece.text, answer.kind if labelled else Target.context, True))
         return found
 
     def _ids(self, parts: Sequence[Part]) -> list[list[int]]:
@@ -143,13 +155,13 @@ class ConversationEncoder:
                 found[at] = one.ids
         return found
 
-    def _document(self, line: Line, parts: Sequence[Part], ids: Sequence[list[int]]) -> Document:
+    def _document(self, parts: Sequence[Part], ids: Sequence[list[int]]) -> Document:
         """With the end of the document behind it: a label where no template says what ends an answer."""
         end = Target.context if parts[0].controls else parts[-1].target
         sizes = [len(one) for one in ids]
         tokens = np.fromiter((token for one in [*ids, [self.plain.eos_id]] for token in one), dtype=np.int64)
         targets = np.repeat(np.array([*(part.target for part in parts), end], dtype=np.uint8), [*sizes, 1])
-        texts = [self._written(part) for part in parts if part.target != Target.context]
+        texts = [self._written(part) for part in parts if part.target == Target.answer]
         return Document(tokens, targets, sum(map(len, texts)), sum(len(text.encode()) for text in texts))
 
     def _written(self, part: Part) -> str:
@@ -169,7 +181,7 @@ class ConversationEncoder:
         for before in fewer(line.messages):
             parts = self._parts(line, before)
             ids = iter(self._ids([part for each in parts for part in each]))
-            made = [self._document(line, each, [next(ids) for _ in each]) for each in parts]
+            made = [self._document(each, [next(ids) for _ in each]) for each in parts]
             size = sum(len(one.tokens) for one in made)
             if size <= self.length:
                 return Encoded(made, shortened=True)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from corpusmill.schemas.conversations import RowFormat
+from corpusmill.schemas.shards import Target
 
 Message = dict[str, str]  # role and content
 ROLES = ("system", "user", "assistant", "tool")
@@ -22,12 +23,11 @@ class Wrong(Exception):
 
 
 class Answer(NamedTuple):
-    """A last answer: messages behind the prompt's, or, of a line without messages, a text. `rejected`: it is the rejected one of a
-    preference, or one that is not wanted."""
+    """A last answer: messages behind the prompt's, or, of a line without messages, a text; and what its tokens are."""
 
     messages: list[Message]
     text: str = ""
-    rejected: bool = False
+    kind: Target = Target.answer
 
 
 class Line(NamedTuple):
@@ -122,17 +122,15 @@ def _alpaca(row: Mapping[str, Any]) -> Line:
 def _completion(row: Mapping[str, Any]) -> Line:
     """With `label`, feedback on one answer (as for KTO)."""
     kind: RowFormat = "completion"
-    rejected = False
+    wanted = Target.answer
     if "label" in row:
         if not isinstance(row["label"], bool):
             raise Wrong(f"label: {_shown(row['label'])} is neither true nor false")
-        kind, rejected = "feedback", not row["label"]
+        kind, wanted = "feedback", Target.answer if row["label"] else Target.rejected
     prompt, answer = row["prompt"], row["completion"]
     if isinstance(prompt, str) and isinstance(answer, str):
-        return Line(kind, [], prompt, [Answer([], answer, rejected)])
-    return Line(
-        kind, messages(prompt, "prompt"), "", [Answer(_answer(answer, "completion"), rejected=rejected)]
-    )
+        return Line(kind, [], prompt, [Answer([], answer, wanted)])
+    return Line(kind, messages(prompt, "prompt"), "", [Answer(_answer(answer, "completion"), kind=wanted)])
 
 
 def _preference(row: Mapping[str, Any]) -> Line:
@@ -149,14 +147,16 @@ def _preference(row: Mapping[str, Any]) -> Line:
                 break
             same += 1
         rest = [_answer(found[same:], key) for found, key in zip(lists, ("chosen", "rejected"), strict=True)]
-        return Line("preference", lists[0][:same], "", [Answer(rest[0]), Answer(rest[1], rejected=True)])
+        return Line(
+            "preference", lists[0][:same], "", [Answer(rest[0]), Answer(rest[1], kind=Target.rejected)]
+        )
     prompt = row["prompt"]
     if isinstance(prompt, str) and all(isinstance(one, str) for one in both):
-        return Line("preference", [], prompt, [Answer([], both[0]), Answer([], both[1], True)])
+        return Line("preference", [], prompt, [Answer([], both[0]), Answer([], both[1], Target.rejected)])
     before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else messages(prompt, "prompt")
     return Line(
         "preference", before, "",
-        [Answer(_answer(both[0], "chosen")), Answer(_answer(both[1], "rejected"), rejected=True)],
+        [Answer(_answer(both[0], "chosen")), Answer(_answer(both[1], "rejected"), kind=Target.rejected)],
     )  # fmt: skip
 
 

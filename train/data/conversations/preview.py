@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ def previewed(shards: Shards, count: int) -> list[Previewed]:
                     tokens, targets = data.tokens[low:high], kinds[low:high]
                     changes = [0, *(np.flatnonzero(np.diff(targets)) + 1).tolist(), len(tokens)]
                     parts = []
-                    for begin, end in zip(changes[:-1], changes[1:], strict=True):
+                    for begin, end in pairwise(changes):
                         kind, own = Target(int(targets[begin])), tokens[begin:end].tolist()
                         if kind == Target.context:
                             own = _unpadded(own, shards.set.eos_id)

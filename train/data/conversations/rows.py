@@ -57,6 +57,7 @@ class Rows:
     rows: int = 0
     tokens: int = 0
     labels: int = 0
+    scored: int = 0
 
     def __post_init__(self) -> None:
         self._units: list[tuple[list[bytes], list[Document]]] = []  # documents that lie together
@@ -105,6 +106,7 @@ class Rows:
         self.rows += len(rows)
         self.tokens += self._waiting
         self.labels += int((targets != Target.context).sum())
+        self.scored += int((targets == Target.answer).sum())
         self._units, self._waiting = [], 0
 
     def finish(self) -> None:

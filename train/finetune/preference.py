@@ -1,0 +1,219 @@
+"""Preferences as an objective of the trainer: from the losses of tokens, which every layout has, to a value for each row.
+
+The answers of a pair lie one behind the other in one row, so that a micro-batch has both, and documents that attention does not cross
+keep them apart. Only labels count, which are tokens of the answers: a prompt is read, and never scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from corpusmill.common.errors import WorkError
+from corpusmill.schemas.shards import Target
+from corpusmill.train.batch import Answers, Batch, MicroBatch, answers_of, copying, inputs
+from corpusmill.train.finetune.losses import Sums, pair_losses, single_losses
+from corpusmill.train.model.losses import IGNORED
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.preference import PreferenceConfig
+    from corpusmill.train.parallel.mesh import World
+    from corpusmill.train.parallel.model import ParallelModel
+
+Context = Callable[[], AbstractContextManager[Any]]
+# What is reported beside the loss: whether the chosen answer has the higher reward, by how much, the log-probabilities of both in nats,
+# and, of kto, the rewards of wanted and unwanted answers as shares of all.
+PAIRS = ("accuracy", "margin", "chosen_logprob", "rejected_logprob")
+SINGLES = ("wanted_reward", "unwanted_reward", "wanted")
+
+
+class Preference:
+    """An objective, with the reference that it has."""
+
+    def __init__(
+        self, config: PreferenceConfig, model: ParallelModel, reference: ParallelModel | None, world: World
+    ) -> None:
+        self.config, self.model, self.reference, self.world = config, model, reference, world
+        self.names = SINGLES if config.loss == "kto" else PAIRS
+
+    def begin(self, parts: Sequence[MicroBatch], context: Context = nullcontext) -> Pass:
+        """Before the forward passes of a step: what they need of the reference, and of all processes. `context`: of a forward pass."""
+        answers = [self._checked(part.answers) for part in parts]
+        references = [self._sums(self.reference, part, context) for part in parts]
+        kto, z = self.config.loss == "kto", torch.zeros((), device=self.world.device)
+        units = sum(
+            int((one.kinds != Target.unrelated).sum()) if kto else len(one.kinds) // 2 for one in answers
+        )
+        tokens = 0.0 if kto else sum(float(one.lengths[::2].sum()) for one in answers)
+        units_of_all, tokens_of_all = self.world.sum(units, tokens)
+        if kto:
+            z = self._divergence(parts, references, context)
+        return Pass(self, answers, references, units_of_all, units_of_all / max(tokens_of_all, 1.0), z)
+
+    @torch.no_grad()
+    def evaluate(self, batches: Sequence[Batch], context: Context = nullcontext) -> Figures:
+        """Of this data rank's rows and those of the others. `context`: of a forward pass."""
+        total, device = torch.zeros(2 + len(self.names), dtype=torch.float64), self.world.device
+        training = self.model.parts[0].training
+        self.model.train(False)
+        for number in range(int(self.world.highest(len(batches)))):
+            batch = batches[number] if number < len(batches) else nothing(self.model)
+            with copying(device) as sent:
+                rows, answers = inputs(batch, device, sent=sent)[0], answers_of(batch, sent)
+            part = MicroBatch(rows, torch.zeros(0), torch.zeros(0), answers)
+            of_step = self.begin([part], context)
+            with context():
+                of_step(self.model.losses(rows), 0)
+            total += of_step.rows()[0].sum(0).cpu()
+        self.model.train(training)
+        return self.figures(self.world.sum(*total.tolist()))
+
+    def figures(self, sums: Sequence[float]) -> Figures:
+        """From the sums of columns of `Pass.rows`."""
+        return Figures.of(sums, self.names)
+
+    def _checked(self, answers: Answers | None) -> Answers:
+        """Raises `WorkError` for rows that hold no pairs where the loss is of pairs."""
+        if answers is None:
+            raise WorkError(
+                "objective: the data has no answers: set data.conversations and give lines with chosen and rejected"
+            )
+        kinds = answers.kinds
+        if self.config.loss == "kto":
+            return answers
+        if len(kinds) % 2 or (kinds[::2] != Target.answer).any() or (kinds[1::2] != Target.rejected).any():
+            raise WorkError(
+                f"objective.loss: {self.config.loss} is of pairs, and the data has other lines too: give lines with chosen and rejected"
+                " alone, or set it to kto"
+            )
+        return answers
+
+    @torch.no_grad()
+    def _sums(self, model: ParallelModel | None, part: MicroBatch, context: Context) -> Tensor | None:
+        """Summed log-probabilities of a micro-batch's answers under a model."""
+        if model is None:
+            return None
+        assert part.answers is not None
+        training = model.parts[0].training
+        model.train(False)
+        with context():
+            losses = model.losses(part.inputs)
+        model.train(training)
+        return answer_sums(losses, part.answers)
+
+    def _divergence(
+        self, parts: Sequence[MicroBatch], references: Sequence[Tensor | None], context: Context
+    ) -> Tensor:
+        """KTO's z: the mean over answers to other prompts of log(policy / reference), at least 0."""
+        found = torch.zeros(2, dtype=torch.float64)
+        for part, reference in zip(parts, references, strict=True):
+            assert part.answers is not None and reference is not None
+            other = part.answers.kinds == Target.unrelated
+            policy = self._sums(self.model, part, context)
+            assert policy is not None
+            ratio = (policy - reference).cpu().double()
+            found += torch.stack((ratio[other].sum(), other.sum().double()))
+        total, count = self.world.sum(*found.tolist())
+        return torch.tensor(max(total / max(count, 1.0), 0.0), device=self.world.device)
+
+
+class Pass:
+    """The objective in one step. Called with the losses [B, T] of a micro-batch and its number, it gives what is differentiated: the sum
+    of the values of its answers."""
+
+    def __init__(
+        self, of: Preference, answers: list[Answers], references: list[Tensor | None], units: float, likelihood: float,
+        z: Tensor,
+    ) -> None:  # fmt: skip
+        self.of, self.answers, self.references, self.likelihood, self.z = (
+            of,
+            answers,
+            references,
+            likelihood,
+            z,
+        )
+        self.units = units  # pairs, or answers, of the whole batch
+        self.found: dict[int, Tensor] = {}
+
+    def __call__(self, losses: Tensor, number: int) -> Tensor:
+        answers = self.answers[number]
+        policy, reference = answer_sums(losses, answers), self.references[number]
+        reference = torch.zeros_like(policy) if reference is None else reference.to(policy.device)
+        sums = Sums(policy, reference, answers.lengths.to(policy.device))
+        values, stats, rows = (
+            self._singles(sums, answers) if self.of.config.loss == "kto" else self._pairs(sums, answers)
+        )
+        columns = torch.stack((values.detach().double(), torch.ones_like(values).double(), *stats), dim=1)
+        per_row = torch.zeros(len(losses), columns.shape[1], dtype=torch.float64, device=losses.device)
+        self.found[number] = per_row.index_add_(0, rows.to(losses.device), columns)
+        return values.sum()
+
+    def _pairs(self, sums: Sums, answers: Answers) -> tuple[Tensor, list[Tensor], Tensor]:
+        """(value, statistics, row) of each pair."""
+        config = self.of.config
+        chosen, rejected = Sums(*(x[::2] for x in sums)), Sums(*(x[1::2] for x in sums))
+        values = pair_losses(config, chosen, rejected, self.likelihood)
+        if config.needs_reference:
+            margin = config.beta * (chosen.ratio - rejected.ratio)
+        else:
+            margin = config.beta * (chosen.mean - rejected.mean)
+        stats = [(margin > 0), margin, chosen.policy, rejected.policy]
+        return values, [x.detach().double() for x in stats], answers.rows[::2]
+
+    def _singles(self, sums: Sums, answers: Answers) -> tuple[Tensor, list[Tensor], Tensor]:
+        """The same of each answer to its own prompt."""
+        own = (answers.kinds != Target.unrelated).nonzero().squeeze(1)
+        at = own.to(sums.policy.device)
+        rejected = (answers.kinds[own] == Target.rejected).to(at.device)
+        mine = Sums(*(x[at] for x in sums))
+        values = single_losses(self.of.config, mine, rejected, self.z)
+        reward = (self.of.config.beta * mine.ratio).detach().double()
+        stats = [reward.where(~rejected, 0.0), reward.where(rejected, 0.0), (~rejected).double()]
+        return values, stats, answers.rows[own]
+
+    def rows(self) -> list[Tensor]:
+        """Of each row of each micro-batch, float64 [B, 2 + k]: its value, how many answers or pairs it is of, and the sums of `names`."""
+        return [self.found[number] for number in sorted(self.found)]
+
+
+def answer_sums(losses: Tensor, answers: Answers) -> Tensor:
+    """Summed log-probabilities of answers, float32 [n], from the losses [B, T] of their rows."""
+    if not len(answers.lengths):
+        return torch.zeros(0, device=losses.device)
+    mine = losses.float().flatten().index_select(0, answers.places.to(losses.device))
+    found: Tensor = torch.segment_reduce(mine, "sum", lengths=answers.lengths.to(losses.device))
+    return -found
+
+
+def nothing(model: ParallelModel) -> Batch:
+    """A row without an answer: for processes that have fewer rows than others."""
+    row = torch.zeros(1, 2 * model.world.tensor, dtype=torch.int64)
+    return {
+        "tokens": row, "labels": torch.full_like(row, IGNORED), "documents": row, "positions": row,
+        "targets": torch.zeros_like(row, dtype=torch.uint8),
+    }  # fmt: skip
+
+
+class Figures(NamedTuple):
+    """Means over answers or pairs: the loss, and by name what is reported beside it."""
+
+    loss: float
+    named: dict[str, float]
+
+    @classmethod
+    def of(cls, sums: Sequence[float], names: Sequence[str]) -> Figures:
+        """From the sums of columns of `Pass.rows`. KTO's rewards are means over the answers of their kind."""
+        loss, count, *stats = sums
+        named = {name: value / max(count, 1.0) for name, value in zip(names, stats, strict=True)}
+        if "wanted" in named:
+            share = named.pop("wanted")
+            named = {
+                "wanted_reward": named["wanted_reward"] / share if share else 0.0,
+                "unwanted_reward": named["unwanted_reward"] / (1 - share) if share < 1 else 0.0,
+            }
+            named["margin"] = named["wanted_reward"] - named["unwanted_reward"]
+        return cls(loss / max(count, 1.0), named)
