@@ -138,7 +138,7 @@ def _make(
         made = _Source(name, encoder, folder)
         with ExitStack() as stack:
             made.read(each, stack)
-        bad += made.bad
+        bad += sorted(made.bad, key=lambda line: (line["file"], line["line"]))
         summaries[name] = made.summary()
         for split, rows in made.splits.items():
             if rows.shard is None:

@@ -1,0 +1,131 @@
+"""Run in four processes: steps of each objective in each layout, each beside one process. The first process prints a line for each that
+agrees, or what differs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from corpusmill.schemas.shards import Target
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.batch import Batch
+from corpusmill.train.finetune.preference import Preference
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim import make_optimizer
+from corpusmill.train.parallel.mesh import World, join
+from corpusmill.train.parallel.model import ParallelModel, build
+from corpusmill.train.parallel.sharded_parameter import local
+from corpusmill.train.step import TrainState, train_step
+from tests.train.parallel.layouts import LENGTH, MODEL, ROWS, SOURCES, VOCAB
+
+STEPS = 2
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "ddp": {}, "zero 3": {"zero": 3}, "tensor x ddp": {"tensor": 2}, "pipeline x tensor": {"pipeline": 2, "tensor": 2},
+    "pipeline x zero 1": {"pipeline": 2, "zero": 1},
+}  # fmt: skip
+OBJECTIVES = ("dpo", "ipo", "hinge", "orpo", "simpo", "kto", "labels")
+SIZE = 6  # tokens of a document, of which the first half are its prompt
+KINDS = {
+    "kto": (Target.answer, Target.unrelated, Target.rejected, Target.unrelated),
+    "labels": (Target.answer,) * 4,
+}
+
+
+def config_of(parallel: dict[str, Any], loss: str) -> TrainConfig:
+    more = {} if loss == "labels" else {"objective": {"loss": loss, "beta": 0.5}}
+    return TrainConfig.model_validate(
+        {
+            "name": "objectives", "precision": "fp32", "device": "cpu", "init_from": "-", "parallel": parallel, **more,
+            "data": {
+                "shards": "-", "conversations": {}, "sequence_length": LENGTH, "global_batch": ROWS, "micro_batch": 2,
+            },
+            "model": MODEL, "optimizer": {"lr": 0.01, "grad_clip": 0.5, "eps": 1e-4},
+            "schedule": {"steps": STEPS, "warmup_steps": 1, "kind": "constant"},
+        }
+    )  # fmt: skip
+
+
+def batch_of(step: int, loss: str) -> Batch:
+    """Rows of four documents each, of a prompt and an answer; of the last row the answers are shorter."""
+    generator = torch.Generator().manual_seed(step)
+    ids = torch.randint(VOCAB, (ROWS, LENGTH + 1), generator=generator)
+    documents = (torch.arange(LENGTH) // SIZE).expand(ROWS, LENGTH)
+    places = torch.arange(LENGTH) % SIZE
+    kinds = torch.tensor(KINDS.get(loss, (Target.answer, Target.rejected) * 2))
+    answers = (places >= SIZE // 2).expand(ROWS, LENGTH).clone()
+    answers[-1] &= places < SIZE - 1
+    return {
+        "tokens": ids[:, :-1], "labels": torch.where(answers, ids[:, 1:], -100), "documents": documents,
+        "positions": places.expand(ROWS, LENGTH), "source_id": torch.arange(ROWS) % SOURCES,
+        "targets": torch.where(answers, kinds[documents], 0).to(torch.uint8), "n": torch.arange(ROWS) + ROWS * step,
+    }  # fmt: skip
+
+
+def run(config: TrainConfig, loss: str, world: World) -> tuple[ParallelModel, torch.Tensor, list[float]]:
+    """Steps on this data rank's rows, beside a reference of other weights: the model, the window of all processes, and what evaluation
+    finds on other rows, of which the first data rank makes more batches than the others."""
+    model, objective = build(config, VOCAB, world), None
+    if config.objective is not None:
+        reference = None
+        if config.objective.needs_reference:
+            reference = build(config, VOCAB, world, frozen=True)
+            reference.load_whole(Decoder(config.model, VOCAB, seed=9).state_dict())
+        objective = Preference(config.objective, model, reference, world)
+    columns = 2 + (len(objective.names) if objective else 0)
+    window = torch.zeros(SOURCES, columns, dtype=torch.float64)
+    state = TrainState(config, model, make_optimizer(model, config.optimizer), window, objective=objective)
+    for step in range(STEPS):
+        train_step(
+            state, part(batch_of(step, loss), world), float((batch_of(step, loss)["labels"] >= 0).sum()), True
+        )
+    found: list[float] = []
+    if objective is not None and loss != "kto":  # whose divergence depends on how rows are batched
+        mine, size = part(batch_of(9, loss), world), 1 if world.data_rank == 0 else ROWS
+        cut = [torch.split(value, size) for value in mine.values()]
+        figures = objective.evaluate(
+            [dict(zip(mine, values, strict=True)) for values in zip(*cut, strict=True)]
+        )
+        found = [figures.loss, *figures.named.values()]
+    return model, world.total(window), found
+
+
+def part(whole: Batch, world: World) -> Batch:
+    """This data rank's rows."""
+    return {name: value.tensor_split(world.data_size)[world.data_rank] for name, value in whole.items()}
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    for loss in OBJECTIVES:
+        single, window, figures = run(config_of({}, loss), loss, World())
+        wanted = single.state_dict()
+        for name, parallel in LAYOUTS.items():
+            config = config_of(parallel, loss)
+            model, found, own = run(config, loss, join(config))
+            problems = []
+            for key, value in model.state_dict().items():
+                here, (_, offsets) = local(value), model.part(key, value)
+                box = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
+                if not torch.allclose(here, wanted[key][box], rtol=1e-4, atol=1e-5):
+                    problems.append(f"{key} differs by {float((here - wanted[key][box]).abs().max()):.2g}")
+            if not torch.allclose(found, window, rtol=1e-4, atol=1e-6):
+                problems.append(f"window is {found.tolist()}, not {window.tolist()}")
+            if not torch.allclose(torch.tensor(own), torch.tensor(figures), rtol=1e-4, atol=1e-6):
+                problems.append(f"evaluation finds {own}, not {figures}")
+            somewhere = torch.tensor(float(bool(problems)))
+            dist.all_reduce(somewhere)
+            if problems:
+                print(f"{loss}, {name}, process {dist.get_rank()}: {'; '.join(problems)}", flush=True)
+            elif not somewhere and dist.get_rank() == 0:
+                print(f"{loss}, {name}: agrees", flush=True)
+    dist.barrier()
+    # gloo's threads may outlive the interpreter's end and abort the process; all is written.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
