@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent / "json"
 
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
+    from corpusmill.schemas.conversations import Conversations
     from corpusmill.schemas.cross_validation import CrossValidation
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
@@ -50,6 +51,7 @@ def models() -> dict[str, type[BaseModel]]:
         TextIndex,
     )
     from corpusmill.schemas.split import Similarity, SplitSummary
+    from corpusmill.schemas.style import StyleGuide, StyleReport
     from corpusmill.schemas.tables import SignalSpec
     from corpusmill.schemas.tasks import Task, TaskData
     from corpusmill.schemas.tokenizer import TokenizerStats
@@ -76,6 +78,9 @@ def models() -> dict[str, type[BaseModel]]:
         Preference,
         JudgeReport,
         SearchConfig,
+        Conversations,
+        StyleGuide,
+        StyleReport,
         StageManifest,
         PartitionManifest,
         ShardIndex,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from corpusmill.schemas.manifest import Strict
 
@@ -34,12 +34,21 @@ class ConversationConfig(Strict):
     system: str | None = Field(
         default=None, description="system prompt of conversations that have none of their own"
     )
+    style: str | None = Field(
+        default=None, description="a style guide (YAML), whose rules become that system prompt"
+    )
     validation_share: float = Field(
         default=0.05,
         ge=0,
         lt=1,
         description="of conversations, held out by a hash of their first message; 0: none",
     )
+
+    @model_validator(mode="after")
+    def one_system(self) -> ConversationConfig:
+        if self.system is not None and self.style is not None:
+            raise ValueError("system and style exclude each other: a style guide has a prompt of its own")
+        return self
 
 
 class ConversationSource(Strict):

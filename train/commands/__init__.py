@@ -18,7 +18,7 @@ from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.glitch import glitch_tokens
 from corpusmill.train.commands.judge import judge
 from corpusmill.train.commands.results import contamination
-from corpusmill.train.commands.scoring import arithmetic, glue_rows, score
+from corpusmill.train.commands.scoring import arithmetic, glue_rows, score, style
 from corpusmill.train.commands.serving import chat, serve
 from corpusmill.train.commands.tasks import task_data, tasks
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
@@ -36,6 +36,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (compare_models, "runs/a runs/b --by subject"),
     (calibration, "runs/quickstart/train --next-token"),
     (score, "texts.jsonl --metric rouge --metric squad_f1"),
+    (style, "examples/chat/style.yaml answers.jsonl"),
     (glue_rows, "mrpc MRPC/dev.tsv"),
     (arithmetic, "--operation addition --digits 2"),
     (generate, f"{TRAIN} --prompt 'The history of'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,6 +18,7 @@ from corpusmill.train.commands.options import Json, Run, Set, print_json
 
 if TYPE_CHECKING:
     from corpusmill.schemas.generation import Sampling
+    from corpusmill.train.generate.chat import Chat
     from corpusmill.train.generate.constrain import Constraint
     from corpusmill.train.generate.generate import Opened
 
@@ -93,10 +94,19 @@ def generate(
     draft: Draft = None,
     context: Context = None,
     context_end: ContextEnd = "slide",
+    chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat",
+            help="a prompt is a user's message, read by the run's chat template; a line may have `messages` instead",
+        ),
+    ] = False,
+    system: Annotated[str | None, typer.Option(help="of --chat: the system message")] = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
     """Sample text from the newest checkpoint, of one prompt or of many."""
+    from corpusmill.train.generate.chat import open_chat
     from corpusmill.train.generate.generate import checked, open_draft, open_model
     from corpusmill.train.log.sinks import log_line
     from corpusmill.train.run_folder import open_run
@@ -111,15 +121,27 @@ def generate(
     if regex is not None and json_schema is not None:
         raise UserError("--regex and --json-schema: give one of them")
     schema = read_schema(json_schema) if json_schema else None
-    rows = list(read_jsonl(prompts, "prompt", option="--prompts")) if prompts else []
-    opened = open_model(*open_run(run, set_), context)
+    if system is not None and not chat:
+        raise UserError("--system: is of --chat, which reads prompts as a user's messages")
+    wanted = () if chat else ("prompt",)
+    rows = list(read_jsonl(prompts, *wanted, option="--prompts")) if prompts else [{"prompt": prompt}]
+    config, folder = open_run(run, set_)
+    opened = open_model(config, folder, context)
     if draft:
         opened = opened._replace(draft=open_draft(draft, opened))
-    constraint = _constraint(opened, regex, schema)
-    if prompts:
+    talk = open_chat(opened, folder) if chat else None
+    constraint = _constraint(opened, regex, schema, talk.ends if talk else ())
+    if talk:
+        sampling = sampling.model_copy(update={"stop": [*sampling.stop, *talk.stop][:16]})
+    if prompts or talk:
+        asked = None if talk is None else conversations(talk, rows, system)
         failed = cut = 0
-        for line in continued(opened, rows, sampling, batch, constraint, slide=context_end == "slide"):
-            print_line(line)
+        slide = context_end == "slide"
+        for line in continued(opened, rows, sampling, batch, constraint, slide=slide, asked=asked, chat=talk):
+            if prompts or json_:
+                print_line(line)
+            else:
+                typer.echo(line["text"])
             failed += "error" in line
             cut += "prompt_cut" in line
         if cut:
@@ -133,12 +155,14 @@ def generate(
     _one(opened, prompt, sampling, json_, constraint, context_end == "slide")
 
 
-def _constraint(opened: Opened, regex: str | None, schema: dict[str, Any] | None) -> Constraint | None:
+def _constraint(
+    opened: Opened, regex: str | None, schema: dict[str, Any] | None, ends: Collection[int] = ()
+) -> Constraint | None:
     if regex is None and schema is None:
         return None
     from corpusmill.train.generate.constrain import Constraints
 
-    made = Constraints(opened.tokenizer, opened.runner.vocab_size, [opened.runner.eos_id])
+    made = Constraints(opened.tokenizer, opened.runner.vocab_size, [opened.runner.eos_id, *ends])
     try:
         return made.regex(regex) if regex is not None else made.json_schema(schema or {})
     except UserError as error:
@@ -191,28 +215,53 @@ def read_schema(file: Path) -> dict[str, Any]:
     return found
 
 
+def conversations(chat: Chat, rows: Sequence[dict[str, Any]], system: str | None) -> list[list[int]]:
+    """The prompt of each row: its `messages`, or its `prompt` as a user's message, behind the system message. Raises `UserError` naming
+    the row that has neither."""
+    first = [] if system is None else [{"role": "system", "content": system}]
+    found = []
+    for number, row in enumerate(rows, 1):
+        messages = row.get("messages")
+        if messages is None and isinstance(row.get("prompt"), str):
+            messages = [{"role": "user", "content": row["prompt"]}]
+        if not isinstance(messages, list) or not all(
+            isinstance(one, dict) and isinstance(one.get("role"), str) and isinstance(one.get("content"), str)
+            for one in messages
+        ):
+            raise UserError(
+                f"--prompts: line {number} has neither a text `prompt` nor `messages`, a list of role and content"
+            )
+        own = [] if messages and messages[0]["role"] == "system" else first
+        found.append(chat.prompt([*own, *messages]))
+    return found
+
+
 def continued(
     opened: Opened,
-    rows: Iterable[dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
     sampling: Sampling,
     batch: int,
     constraint: Constraint | None = None,
     *,
     slide: bool = True,
+    asked: Sequence[list[int]] | None = None,
+    chat: Chat | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The rows, in their order, each with its `text`, `end` and number of `tokens`; with the end "failed", also the `error`; and
-    how many tokens of a prompt were not read (`prompt_cut`), if any."""
+    how many tokens of a prompt were not read (`prompt_cut`), if any. `asked`: the prompt of each by a `chat`, which is answered."""
     from corpusmill.train.generate.generate import pieces
 
-    rows = list(rows)
+    ends, strip = (chat.ends, chat.blank) if chat else (frozenset[int](), False)
     texts: dict[int, list[str]] = {}
     done: dict[int, dict[str, Any]] = {}
     shown = 0
-    for piece in pieces(opened, (row["prompt"] for row in rows), sampling, batch, constraint, slide=slide):
+    prompts = asked or [row["prompt"] for row in rows]
+    for piece in pieces(opened, prompts, sampling, batch, constraint, slide=slide, ends=ends):
         number = piece.request.number
         texts.setdefault(number, []).append(piece.text)
         if piece.end:
             text = "".join(texts.pop(number))
+            text = text.removeprefix(" ") if strip else text
             done[number] = {
                 **rows[number],
                 "text": text,

@@ -53,6 +53,36 @@ def score(
         typer.echo(f"{name}: {signature}")
 
 
+def style(
+    guide: Annotated[str, typer.Argument(metavar="GUIDE", help="a style guide (YAML): docs/finetune.md")],
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="JSONL with `text`, as `corpusmill generate --batch` writes it"),
+    ],
+    json_: Json = False,
+) -> None:
+    """How many texts satisfy each rule of a style guide."""
+    from corpusmill.train.data.conversations.style import read_guide
+    from corpusmill.train.evaluate.metrics.files import read_rows
+    from corpusmill.train.evaluate.metrics.style import adherence
+    from corpusmill.train.evaluate.resampling import shown
+
+    texts = [row.get("text") for row in read_rows(file)]
+    wrong = next((number for number, text in enumerate(texts, 1) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise UserError(f"{file}: row {wrong} must have a text `text`")
+    report = adherence(read_guide(guide), [str(text) for text in texts])
+    if json_:
+        print_json(report.model_dump(mode="json"))
+        return
+    lines = [["rule", "kind", "share that keeps it", "first rows that do not"]]
+    for rule in report.rules:
+        rows = ", ".join(str(number + 1) for number in rule.broken) or "none"
+        lines.append([rule.id, rule.kind, shown(rule.kept), rows])
+    lines.append(["all rules", "", shown(report.all_rules), ""])
+    print_table(lines, f"{report.guide}: {report.texts:,} texts")
+
+
 def glue_rows(
     task: Annotated[str, typer.Argument(metavar="TASK", help="of GLUE (mrpc) or SuperGLUE (super_cb)")],
     file: Annotated[str, typer.Argument(metavar="FILE", help="the task's TSV or JSONL")],

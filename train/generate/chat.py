@@ -30,10 +30,10 @@ _ANSWER = "corpusmill answer"  # stands for an answer when a template is asked w
 
 class Chat:
     """How a model reads conversations. An answer ends at a token of `ends`, or before a text of `stop`; `plain`: there is no
-    template, and answers begin with a blank."""
+    template; `blank`: answers begin with a blank, which is none of theirs."""
 
     def __init__(self, opened: Opened, template: str | None = None) -> None:
-        self.plain = template is None
+        self.plain = self.blank = template is None
         self._opened = opened
         tokenizer = opened.tokenizer
         eos = tokenizer.id_to_token(opened.runner.eos_id) or ""
@@ -51,7 +51,9 @@ class Chat:
     def _ends(self) -> tuple[frozenset[int], tuple[str, ...]]:
         """What the template writes behind an answer: a control token, or a text."""
         turn = [{"role": "user", "content": "."}, {"role": "assistant", "content": _ANSWER}]
-        behind = self._template.render(turn, False).rpartition(_ANSWER)[2].strip()
+        whole = self._template.render(turn, False)
+        self.blank = whole.startswith(f"{self._template.render(turn[:1], True)} {_ANSWER}")
+        behind = whole.rpartition(_ANSWER)[2].strip()
         for control, number in self._controls.items():
             if behind.startswith(control):
                 return frozenset([number]), ()

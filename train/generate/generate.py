@@ -136,15 +136,17 @@ def pieces(
     constraint: Constraint | None = None,
     *,
     slide: bool = True,
+    ends: frozenset[int] = frozenset(),
 ) -> Iterator[Piece]:
-    """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is.
+    """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is. `ends`:
+    tokens that end a text as the end of a document does.
 
     What outgrows the context goes on with the end of it (`slide`: of a text its second half, of a prompt as many tokens as there are
     positions); without, a text ends with the context, and one of a longer prompt fails.
     """
     engine = Engine(opened.runner, rows, slide=slide, draft=opened.draft)
     texts = Texts(opened.tokenizer)
-    left, ends = enumerate(prompts), opened.ends(sampling.stop)
+    left, ends = enumerate(prompts), ends | opened.ends(sampling.stop)
     while True:
         while len(engine.waiting) + len(engine.active) < 2 * rows:
             number, prompt = next(left, (0, None))

@@ -64,7 +64,7 @@ class Conversation:
                 if piece is not None:
                     check(piece)
                 shown = piece.text if piece is not None else ""
-                if self.chat.plain and not answer:
+                if self.chat.blank and not answer:
                     shown = shown.lstrip()
                 answer += shown
                 if shown:

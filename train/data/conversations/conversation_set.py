@@ -35,6 +35,7 @@ from corpusmill.train.data.conversations.encode import ConversationEncoder
 from corpusmill.train.data.conversations.lines import Line, Wrong, read_line
 from corpusmill.train.data.conversations.model import ReadWith, read_with
 from corpusmill.train.data.conversations.rows import Rows
+from corpusmill.train.data.conversations.style import prompt_of, read_guide
 from corpusmill.train.data.texts.inputs import SPLITS, Split, source_name
 from corpusmill.train.data.texts.token_set import QUARANTINE, TOKENIZER, alone, is_complete, publish
 
@@ -67,6 +68,9 @@ def conversation_set(
     lines, their order and these alone. Raises `UserError` if there is nothing to read, `WorkError` if no line is kept.
     """
     log = log or (lambda line: None)
+    if config.style is not None:
+        rules = prompt_of(read_guide(config.style))
+        config = config.model_copy(update={"system": rules, "style": None})
     sources = survey(url)
     reading = read_with(tokenizer, config.template, start)
     files = [

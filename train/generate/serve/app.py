@@ -162,7 +162,7 @@ class Served:
             request.ends |= self.chat.ends
             request.likeliest = body.top_logprobs if body.logprobs else None
         answer = ChatAnswer(
-            self.name, requests, seed, self.tokens, logprobs=body.logprobs, strip=self.chat.plain
+            self.name, requests, seed, self.tokens, logprobs=body.logprobs, strip=self.chat.blank
         )
         return await self._answer(http, body, answer)
 
