@@ -54,9 +54,8 @@ def _case(text: str, wanted: str) -> bool:
         return text == text.lower()
     if wanted == "upper":
         return text == text.upper()
-    firsts = (next((c for c in part if c.isalpha()), "A") for part in sentences(text))
+    firsts = (next((c for c in part if c.isalnum()), "A") for part in sentences(text))
     return all(first == first.upper() for first in firsts)
-
 
 def _format(text: str, wanted: str) -> bool:
     if wanted == "plain":
