@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from corpusmill.schemas.data import DataConfig
+from corpusmill.schemas.distillation import DistillationConfig
 from corpusmill.schemas.guard import GuardConfig
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.model import ModelConfig
@@ -135,6 +136,11 @@ class TrainConfig(Strict):
         exclude_if=lambda value: value is None,
         description="a loss of preferences, whose lines have chosen and rejected answers, or a label; null: the next token",
     )
+    distillation: DistillationConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="learn from a teacher's distribution; null: not",
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     precision: Precision = Field(
@@ -203,6 +209,16 @@ class TrainConfig(Strict):
             raise ValueError(
                 f"objective: {self.objective.loss} differentiates no sum of the losses of tokens, to which {key} adds: leave {key} out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def taught(self) -> TrainConfig:
+        if self.distillation is None:
+            return self
+        if self.objective is not None:
+            raise ValueError("distillation and objective exclude each other: leave one of them out")
+        if self.model.z_loss:
+            raise ValueError("distillation: has no z-loss: set model.z_loss to 0")
         return self
 
     @model_validator(mode="after")

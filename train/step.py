@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +29,7 @@ from corpusmill.train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.finetune.distill import Distiller
     from corpusmill.train.finetune.preference import Preference
     from corpusmill.train.parallel.mesh import World
 
@@ -45,6 +47,7 @@ class TrainState:
     step: int = 0
     loss_scale: LossScale | None = None  # of fp16
     objective: Preference | None = None  # None: the next token
+    distiller: Distiller | None = None  # None: without a teacher
     # Set by the guard for the next step: the loss and the gradient norm above which it is not taken (None: no limits),
     # and the factor of its learning rate.
     limits: tuple[float, float] | None = None
@@ -84,15 +87,19 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     objective = None if state.objective is None else state.objective.begin(parts, context)
     valid = valid if objective is None else objective.units
     weight = 1 / valid if scaler is None else scaler.scale / valid
-    found = model.backward([part.inputs for part in parts], weight, context, objective)
+    rows = [part.inputs for part in parts]
+    if state.distiller is not None:
+        state.distiller.begin(rows, context)
+    with nullcontext() if state.distiller is None else state.distiller.learning(model):
+        found = model.backward(rows, weight, context, objective)
     losses = torch.zeros_like(state.window)
     if model.counts:
-        rows = found if objective is None else objective.rows()
-        for part, row in zip(parts, rows, strict=True):
-            if objective is None:
-                count_losses(losses, part, row)
-            else:
-                losses.index_add_(0, part.source_id, row)
+        if objective is None:
+            for part, loss in zip(parts, found, strict=True):
+                count_losses(losses, part, loss)
+        else:
+            for part, values in zip(parts, objective.rows(), strict=True):
+                losses.index_add_(0, part.source_id, values)
     model.complete()
     sums = model.take_sums()
     activation = activation_rms(sums)

@@ -19,6 +19,7 @@ from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.evaluate.splits import validated
+from corpusmill.train.finetune.distill import make_distiller
 from corpusmill.train.finetune.objective import make_objective
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
@@ -132,6 +133,7 @@ class Trainer:
         window = torch.zeros(len(self.plan.sources), columns, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
         self.state = TrainState(config, model, optimizer, window, world.device, objective=objective)
+        self.state.distiller = make_distiller(config, self.shards, world)
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
         self.progress = run_state.Progress()

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from corpusmill.schemas.shards import Target
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.batch import Batch
+from corpusmill.train.finetune.distill import Distiller
 from corpusmill.train.finetune.preference import Preference
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
@@ -26,16 +27,21 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "ddp": {}, "zero 3": {"zero": 3}, "tensor x ddp": {"tensor": 2}, "pipeline x tensor": {"pipeline": 2, "tensor": 2},
     "pipeline x zero 1": {"pipeline": 2, "zero": 1},
 }  # fmt: skip
-OBJECTIVES = ("dpo", "ipo", "hinge", "orpo", "simpo", "kto", "labels")
+OBJECTIVES = ("dpo", "ipo", "hinge", "orpo", "simpo", "kto", "labels", "distilled")
 SIZE = 6  # tokens of a document, of which the first half are its prompt
 KINDS = {
     "kto": (Target.answer, Target.unrelated, Target.rejected, Target.unrelated),
     "labels": (Target.answer,) * 4,
+    "distilled": (Target.answer,) * 4,
 }
 
 
 def config_of(parallel: dict[str, Any], loss: str) -> TrainConfig:
-    more = {} if loss == "labels" else {"objective": {"loss": loss, "beta": 0.5}}
+    more: dict[str, Any] = {"objective": {"loss": loss, "beta": 0.5}}
+    if loss in KINDS and loss != "kto":
+        more = (
+            {} if loss == "labels" else {"distillation": {"teacher": "-", "temperature": 2.0, "share": 0.7}}
+        )
     return TrainConfig.model_validate(
         {
             "name": "objectives", "precision": "fp32", "device": "cpu", "init_from": "-", "parallel": parallel, **more,
@@ -77,6 +83,11 @@ def run(config: TrainConfig, loss: str, world: World) -> tuple[ParallelModel, to
     columns = 2 + (len(objective.names) if objective else 0)
     window = torch.zeros(SOURCES, columns, dtype=torch.float64)
     state = TrainState(config, model, make_optimizer(model, config.optimizer), window, objective=objective)
+    if config.distillation is not None:  # by a teacher that is wider and deeper
+        wider = config.model.model_copy(update={"dim": 48, "layers": 5})
+        teacher = build(config.model_copy(update={"model": wider}), VOCAB, world, frozen=True)
+        teacher.load_whole(Decoder(wider, VOCAB, seed=9).state_dict())
+        state.distiller = Distiller(config.distillation, teacher, chunk=20)
     for step in range(STEPS):
         train_step(
             state, part(batch_of(step, loss), world), float((batch_of(step, loss)["labels"] >= 0).sum()), True

@@ -57,6 +57,7 @@ def _case(text: str, wanted: str) -> bool:
     firsts = (next((c for c in part if c.isalnum()), "A") for part in sentences(text))
     return all(first == first.upper() for first in firsts)
 
+
 def _format(text: str, wanted: str) -> bool:
     if wanted == "plain":
         return MARKDOWN.search(text) is None
