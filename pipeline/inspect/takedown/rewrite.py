@@ -85,6 +85,10 @@ def rewrite(task: Rewrite) -> Rewritten:
 def _tokens(task: Rewrite, sink: Sink) -> tuple[Made, set[bytes]]:
     shard, index, place = task.shard, task.index, task.place
     assert isinstance(shard, Shard) and index is not None
+    if index.row_tokens is not None:
+        raise WorkError(
+            f"{place / shard.url}: rows of conversations are not written again: take the lines out of their files, and train on those"
+        )
     bpe = read_tokenizer(above(place, index.tokenizer), index.eos_id)
     left = _Left(task.gone, bpe)
     blocks = place.at_once(lambda block: read_block(place, shard, block), shard.blocks)

@@ -38,7 +38,7 @@ def test_answers_are_learnt_and_the_rest_is_not(tmp_path: Path) -> None:
     result = json.loads(command("finetune", str(file), "--json"))
     run = Folder(tmp_path / "run")
     metrics = read_metrics(run)
-    assert metrics[-1]["loss"] < 0.35 < metrics[0]["loss"] and result["validation"]["chat"] < 1.0
+    assert metrics[-1]["loss"] < 0.6 < metrics[0]["loss"] and result["validation"]["chat"] < 1.0
     assert "im_start" in (run / TEMPLATE).read().decode()
     # Loss and validation are means over answers alone, which are few of the tokens.
     evaluated = json.loads(command("evaluate", run.url, "--json", "--ngram-tokens", "0"))
