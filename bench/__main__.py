@@ -36,15 +36,33 @@ def machine() -> str:
     return f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GiB, Python {platform.python_version()}, {packages}"
 
 
+def replace(name: str, section: str) -> None:
+    """Put a section of one bench into RESULTS.md, with the machine that it was measured on."""
+    file = HERE / "RESULTS.md"
+    before, mark, rest = file.read_text(encoding="utf-8").partition(f"## {name}\n")
+    if not mark:
+        raise SystemExit(f"bench/RESULTS.md has no section {name}: run `make bench`")
+    _, mark, after = rest.partition("\n## ")
+    heading, _, body = section.partition("\n\n")
+    with_machine = f"{heading}\n\nMeasured after the others, on: {machine()}\n\n{body}"
+    file.write_text(before + with_machine + (f"\n## {after}" if mark else ""), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"one or more of: {', '.join(BENCHES)} (default: all)")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="replace the sections of these names in bench/RESULTS.md, and leave the others",
+    )
     parser.epilog = (
         f"Options behind the name of {', '.join(sorted(WITH_OPTIONS))} are its own (--help shows them)."
     )
     single = sys.argv[1:2][0] if sys.argv[1:2] else ""
     options = sys.argv[2:] if single in WITH_OPTIONS and all(o.startswith("-") for o in sys.argv[2:3]) else []
-    names = parser.parse_args([single] if options else None).names
+    given = parser.parse_args([single] if options else None)
+    names = given.names
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         sys.exit(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
@@ -61,6 +79,8 @@ def main() -> None:
         sections.append(f"## {name}\n\n`python -m bench {name}` ({seconds:.0f} s)\n\n{body}\n")
         print(body, flush=True)
         failed += [name] if result.returncode != 0 else []
+        if given.write and names:
+            replace(name, sections[-1])
         if (
             not names
         ):  # after each of them: what was measured in a quarter of an hour is not lost with the next
