@@ -67,7 +67,8 @@ def validated(
     """`validation_losses`; or of an objective its losses on the same sample, and by source what it reports beside them."""
     if objective is None:
         return validation_losses(model, config, sources, world), {}
-    found, length, size = dict[str, Figures](), config.data.sequence_length, config.data.micro_batch
+    found: dict[str, Figures] = {}
+    length, size = config.data.sequence_length, config.data.micro_batch
     for name, source in sources.items():
         if source.index.ntokens:
             rows = sample(source, length, config.validation.tokens, world.data_rank, world.data_size, size)

@@ -31,6 +31,13 @@ PAIRS = ("accuracy", "margin", "chosen_logprob", "rejected_logprob")
 SINGLES = ("wanted_reward", "unwanted_reward", "wanted")
 
 
+class Counts(NamedTuple):
+    """Of a whole batch: pairs, or answers, and the tokens of chosen answers."""
+
+    units: float
+    tokens: float
+
+
 class Preference:
     """An objective, with the reference that it has."""
 
@@ -40,34 +47,45 @@ class Preference:
         self.config, self.model, self.reference, self.world = config, model, reference, world
         self.names = SINGLES if config.loss == "kto" else PAIRS
 
-    def begin(self, parts: Sequence[MicroBatch], context: Context = nullcontext) -> Pass:
-        """Before the forward passes of a step: what they need of the reference, and of all processes. `context`: of a forward pass."""
+    def begin(
+        self, parts: Sequence[MicroBatch], context: Context = nullcontext, counts: Counts | None = None
+    ) -> Pass:
+        """Before the forward passes of a step: what they need of the reference, and of all processes. `context`: of a forward pass;
+        `counts`: of more than these micro-batches, if they are a part."""
         answers = [self._checked(part.answers) for part in parts]
+        counts = counts or self._counts(answers)
         references = [self._sums(self.reference, part, context) for part in parts]
-        kto, z = self.config.loss == "kto", torch.zeros((), device=self.world.device)
-        units = sum(
-            int((one.kinds != Target.unrelated).sum()) if kto else len(one.kinds) // 2 for one in answers
-        )
-        tokens = 0.0 if kto else sum(float(one.lengths[::2].sum()) for one in answers)
-        units_of_all, tokens_of_all = self.world.sum(units, tokens)
-        if kto:
+        z = torch.zeros((), device=self.world.device)
+        if self.config.loss == "kto":
             z = self._divergence(parts, references, context)
-        return Pass(self, answers, references, units_of_all, units_of_all / max(tokens_of_all, 1.0), z)
+        return Pass(self, answers, references, counts, z)
+
+    def _counts(self, answers: Sequence[Answers]) -> Counts:
+        """Of all processes."""
+        if self.config.loss == "kto":
+            return Counts(
+                *self.world.sum(sum(int((one.kinds != Target.unrelated).sum()) for one in answers), 0.0)
+            )
+        pairs = sum(len(one.kinds) // 2 for one in answers)
+        return Counts(*self.world.sum(pairs, sum(float(one.lengths[::2].sum()) for one in answers)))
 
     @torch.no_grad()
     def evaluate(self, batches: Sequence[Batch], context: Context = nullcontext) -> Figures:
         """Of this data rank's rows and those of the others. `context`: of a forward pass."""
         total, device = torch.zeros(2 + len(self.names), dtype=torch.float64), self.world.device
-        training = self.model.parts[0].training
-        self.model.train(False)
-        for number in range(int(self.world.highest(len(batches)))):
-            batch = batches[number] if number < len(batches) else nothing(self.model)
+        rounds = int(self.world.highest(len(batches)))
+        parts = []
+        for batch in [*batches, *[nothing(self.model)] * (rounds - len(batches))]:
             with copying(device) as sent:
                 rows, answers = inputs(batch, device, sent=sent)[0], answers_of(batch, sent)
-            part = MicroBatch(rows, torch.zeros(0), torch.zeros(0), answers)
-            of_step = self.begin([part], context)
+            parts.append(MicroBatch(rows, torch.zeros(0), torch.zeros(0), answers))
+        counts = self._counts([self._checked(part.answers) for part in parts])
+        training = self.model.parts[0].training
+        self.model.train(False)
+        for part in parts:
+            of_step = self.begin([part], context, counts)
             with context():
-                of_step(self.model.losses(rows), 0)
+                of_step(self.model.losses(part.inputs), 0)
             total += of_step.rows()[0].sum(0).cpu()
         self.model.train(training)
         return self.figures(self.world.sum(*total.tolist()))
@@ -126,18 +144,20 @@ class Pass:
     of the values of its answers."""
 
     def __init__(
-        self, of: Preference, answers: list[Answers], references: list[Tensor | None], units: float, likelihood: float,
+        self,
+        of: Preference,
+        answers: list[Answers],
+        references: list[Tensor | None],
+        counts: Counts,
         z: Tensor,
-    ) -> None:  # fmt: skip
-        self.of, self.answers, self.references, self.likelihood, self.z = (
-            of,
-            answers,
-            references,
-            likelihood,
-            z,
-        )
-        self.units = units  # pairs, or answers, of the whole batch
+    ) -> None:
+        self.of, self.answers, self.references, self.counts, self.z = of, answers, references, counts, z
         self.found: dict[int, Tensor] = {}
+
+    @property
+    def units(self) -> float:
+        """Pairs, or answers, of the whole batch."""
+        return self.counts.units
 
     def __call__(self, losses: Tensor, number: int) -> Tensor:
         answers = self.answers[number]
@@ -156,7 +176,7 @@ class Pass:
         """(value, statistics, row) of each pair."""
         config = self.of.config
         chosen, rejected = Sums(*(x[::2] for x in sums)), Sums(*(x[1::2] for x in sums))
-        values = pair_losses(config, chosen, rejected, self.likelihood)
+        values = pair_losses(config, chosen, rejected, self.counts.units / max(self.counts.tokens, 1.0))
         if config.needs_reference:
             margin = config.beta * (chosen.ratio - rejected.ratio)
         else:

@@ -123,9 +123,10 @@ def main() -> None:
                 box = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
                 if not torch.allclose(here, wanted[key][box], rtol=1e-4, atol=1e-5):
                     problems.append(f"{key} differs by {float((here - wanted[key][box]).abs().max()):.2g}")
-            if not torch.allclose(found, window, rtol=1e-4, atol=1e-6):
+            # Margins are small differences of sums of some 200.
+            if not torch.allclose(found, window, rtol=1e-4, atol=1e-4):
                 problems.append(f"window is {found.tolist()}, not {window.tolist()}")
-            if not torch.allclose(torch.tensor(own), torch.tensor(figures), rtol=1e-4, atol=1e-6):
+            if not torch.allclose(torch.tensor(own), torch.tensor(figures), rtol=1e-4, atol=1e-5):
                 problems.append(f"evaluation finds {own}, not {figures}")
             somewhere = torch.tensor(float(bool(problems)))
             dist.all_reduce(somewhere)
