@@ -135,8 +135,8 @@ def code_lines(file: Path) -> int:
 
 
 def test_the_trainer_can_be_read() -> None:
-    """What a run executes: without the loader, the logs, and the commands around a run."""
-    around = {"data", "commands", "tools", "log", "evaluate", "generate"}
+    """What a run executes: without the loader, the logs, the commands around a run, and the objectives after pretraining."""
+    around = {"data", "commands", "tools", "log", "evaluate", "generate", "finetune"}
     files = [
         f
         for f in FILES

@@ -17,7 +17,6 @@ from corpusmill.train.model.initialise import key
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.parallel.mesh import World
 
 Batch = Mapping[str, Tensor]  # as the loader makes it, on the host; a row for each sequence
 Rows = dict[str, Tensor]  # a decoder's arguments, by name
@@ -51,7 +50,7 @@ def answers_of(batch: Batch, sent: Sent) -> Answers:
     rows = places // length
     # A number for each document, rising with the places.
     document = rows * length + batch["documents"].flatten()[places].to(torch.int64)
-    _, lengths = document.unique_consecutive(return_counts=True)
+    _, lengths = torch.unique_consecutive(document, return_counts=True)
     first = lengths.cumsum(0) - lengths
     kinds = batch["targets"].flatten()[places[first]].to(torch.int64)
     return Answers(sent.to(places), sent.to(lengths), rows[first], kinds)
@@ -108,11 +107,6 @@ def inputs(
             row["cu_seqlens"] = sent.to(sequence_starts(documents[number]))
         rows.append(row)
     return rows
-
-
-def label_count(batch: Batch, world: World, all_of: int | None) -> float:
-    """Labels of a global batch, the same in every process; `all_of`: their number where every token is one, and nobody asks."""
-    return float(all_of) if all_of is not None else world.sum(float((batch["labels"] >= 0).sum()))[0]
 
 
 def dropout_keys(seed: int, step: int, numbers: Tensor) -> Tensor:

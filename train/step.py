@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from corpusmill.common.errors import WorkError
-from corpusmill.train.batch import Batch, MicroBatch, inputs, micro_batches
+from corpusmill.train.batch import Batch, MicroBatch, Rows, inputs, micro_batches
 from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.model.moe import move_biases
 from corpusmill.train.optim import make_optimizer, rate_at, set_rate
@@ -29,9 +29,35 @@ from corpusmill.train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.finetune.distill import Distiller
-    from corpusmill.train.finetune.preference import Preference
     from corpusmill.train.parallel.mesh import World
+
+Context = Callable[[], AbstractContextManager[Any]]  # of a forward pass
+
+
+class OfStep(Protocol):
+    """An objective in one step: called with the losses [B, T] of a micro-batch and its number, it gives what is differentiated. `units`:
+    what that is divided by, of the whole batch. `rows()`: of each row of each micro-batch, what `TrainState.window` sums."""
+
+    @property
+    def units(self) -> float: ...
+    def __call__(self, losses: Tensor, number: int) -> Tensor: ...
+    def rows(self) -> list[Tensor]: ...
+
+
+class Objective(Protocol):
+    """In place of the next token (`corpusmill.train.finetune`). `named`: figures by name, of sums of the window's columns."""
+
+    names: tuple[str, ...]
+
+    def begin(self, parts: Sequence[MicroBatch], context: Context) -> OfStep: ...
+    def named(self, sums: Sequence[float]) -> dict[str, float]: ...
+
+
+class Teacher(Protocol):
+    """Computes before a step, within whose passes the student's loss is another one."""
+
+    def begin(self, batches: Sequence[Rows], context: Context) -> None: ...
+    def learning(self, student: ParallelModel) -> AbstractContextManager[None]: ...
 
 
 @dataclass
@@ -46,8 +72,8 @@ class TrainState:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     step: int = 0
     loss_scale: LossScale | None = None  # of fp16
-    objective: Preference | None = None  # None: the next token
-    distiller: Distiller | None = None  # None: without a teacher
+    objective: Objective | None = None  # None: the next token
+    distiller: Teacher | None = None  # None: without a teacher
     # Set by the guard for the next step: the loss and the gradient norm above which it is not taken (None: no limits),
     # and the factor of its learning rate.
     limits: tuple[float, float] | None = None
@@ -94,12 +120,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
         found = model.backward(rows, weight, context, objective)
     losses = torch.zeros_like(state.window)
     if model.counts:
-        if objective is None:
-            for part, loss in zip(parts, found, strict=True):
-                count_losses(losses, part, loss)
-        else:
-            for part, values in zip(parts, objective.rows(), strict=True):
-                losses.index_add_(0, part.source_id, values)
+        for part, own in zip(parts, found if objective is None else objective.rows(), strict=True):
+            losses.index_add_(0, part.source_id, of_tokens(part, own) if objective is None else own)
     model.complete()
     sums = model.take_sums()
     activation = activation_rms(sums)
@@ -130,10 +152,14 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     return Metrics(rate, norm, scale, weights, model.combined(changes), auxiliary, activation, signals)
 
 
-def count_losses(sums: Tensor, part: MicroBatch, loss: Tensor) -> None:
-    """Add the losses [rows, T] and scored tokens of a micro-batch to its sources' rows of `sums` [sources, 2]."""
-    per_row = torch.stack((loss.double().sum(1).to(sums.device), part.scored), dim=1)
-    sums.index_add_(0, part.source_id, per_row)
+def label_count(batch: Batch, world: World, all_of: int | None) -> float:
+    """Labels of a global batch, the same in every process; `all_of`: their number where every token is one, and nobody asks."""
+    return float(all_of) if all_of is not None else world.sum(float((batch["labels"] >= 0).sum()))[0]
+
+
+def of_tokens(part: MicroBatch, loss: Tensor) -> Tensor:
+    """Of each row of a micro-batch, float64 [rows, 2]: the sum of its losses [rows, T], and its scored tokens."""
+    return torch.stack((loss.double().sum(1).to(part.scored.device), part.scored), dim=1)
 
 
 def step_signals(

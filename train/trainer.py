@@ -14,13 +14,12 @@ import torch
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, run_state
-from corpusmill.train.batch import Batch, label_count
+from corpusmill.train.batch import Batch
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
-from corpusmill.train.evaluate.splits import validated
 from corpusmill.train.finetune.distill import make_distiller
-from corpusmill.train.finetune.objective import make_objective
+from corpusmill.train.finetune.objective import make_objective, validated
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
@@ -52,7 +51,7 @@ from corpusmill.train.run_folder import (
     write_json,
     write_reading,
 )
-from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, train_step
+from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, label_count, train_step
 from corpusmill.train.tools.start import load_start
 
 if TYPE_CHECKING:
@@ -128,11 +127,11 @@ class Trainer:
 
             self.tasks = during.TaskCurves(config, self.folder, world, self.shards)
         model = build(config, self.shards.set.vocab_size, world)
-        objective = make_objective(config, model, self.shards, world)
-        columns = 2 + (len(objective.names) if objective else 0)
+        self.objective = make_objective(config, model, self.shards, world)
+        columns = 2 + (len(self.objective.names) if self.objective else 0)
         window = torch.zeros(len(self.plan.sources), columns, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
-        self.state = TrainState(config, model, optimizer, window, world.device, objective=objective)
+        self.state = TrainState(config, model, optimizer, window, world.device, objective=self.objective)
         self.state.distiller = make_distiller(config, self.shards, world)
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
@@ -313,9 +312,7 @@ class Trainer:
 
     def _validate(self) -> None:
         began = time.monotonic()
-        found = validated(
-            self.state.model, self.config, self.shards.validation, self.world, self.state.objective
-        )
+        found = validated(self.state.model, self.config, self.shards.validation, self.world, self.objective)
         self.progress.validation, self.progress.preference = found
         self.console.validation(self.state.step, self.progress.validation)
         self.span.paused += time.monotonic() - began

@@ -72,7 +72,7 @@ def show(config: TrainConfig, count: int, json_: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from corpusmill.train.data.conversations.preview import previewed
+    from corpusmill.train.data.preview import previewed
     from corpusmill.train.data.shards import open_run_data
     from corpusmill.train.log.sinks import log_line
 

@@ -132,7 +132,8 @@ def unscored(block: BlockData) -> npt.NDArray[np.bool_]:
     """Which tokens of a block are never scored: all but those of answers that are wanted, where there are answers."""
     if block.targets is None:
         return np.zeros(len(block.tokens), dtype=np.bool_)
-    return block.targets != Target.answer
+    found: npt.NDArray[np.bool_] = block.targets != Target.answer
+    return found
 
 
 def packed(

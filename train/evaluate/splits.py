@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,13 +26,11 @@ from corpusmill.train.log.sinks import log_line
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
-from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.run_folder import write_json
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from corpusmill.train.finetune.preference import Figures, Preference
     from corpusmill.train.parallel.mesh import World
 
     Floats = npt.NDArray[np.float64]
@@ -55,25 +52,6 @@ def validation_losses(
             loss, tokens = world.sum(*scorer.total(batches))
             losses[name] = loss / tokens
     return losses
-
-
-def validated(
-    model: ParallelModel,
-    config: TrainConfig,
-    sources: dict[str, Source],
-    world: World,
-    objective: Preference | None,
-) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-    """`validation_losses`; or of an objective its losses on the same sample, and by source what it reports beside them."""
-    if objective is None:
-        return validation_losses(model, config, sources, world), {}
-    found: dict[str, Figures] = {}
-    length, size = config.data.sequence_length, config.data.micro_batch
-    for name, source in sources.items():
-        if source.index.ntokens:
-            rows = sample(source, length, config.validation.tokens, world.data_rank, world.data_size, size)
-            found[name] = objective.evaluate(list(rows), partial(autocast, config, world.device))
-    return {name: one.loss for name, one in found.items()}, {name: one.named for name, one in found.items()}
 
 
 def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:

@@ -99,7 +99,7 @@ class _Divergence(torch.autograd.Function):
     ) -> Tensor:  # fmt: skip
         ctx.settings = temperature, share, chunk, split
         small, found = weight.to(hidden.dtype), []
-        for h, t, label in zip(*(x.split(chunk) for x in (hidden, teacher, labels)), strict=True):
+        for h, t, label in zip(*(torch.split(x, chunk) for x in (hidden, teacher, labels)), strict=True):
             student = _logits(h, small)
             log_q, log_p = (_log_softmax(x / temperature, split) for x in (student, _logits(t, head)))
             loss = share * temperature**2 * split.sum((log_p.exp() * (log_p - log_q)).sum(-1))
@@ -120,7 +120,7 @@ class _Divergence(torch.autograd.Function):
         to_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
         by_loss = grads[0] * (labels != IGNORED)
         for h, t, label, by in zip(
-            *(x.split(chunk) for x in (hidden, teacher, labels, by_loss)), strict=True
+            *(torch.split(x, chunk) for x in (hidden, teacher, labels, by_loss)), strict=True
         ):
             student = _logits(h, small)
             q, p = (_log_softmax(x / temperature, split).exp() for x in (student, _logits(t, head)))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from corpusmill.common.storage import Folder
-from corpusmill.train.finetune.preference import Preference
+from corpusmill.train.evaluate.batches import sample
+from corpusmill.train.evaluate.splits import validation_losses
+from corpusmill.train.finetune.preference import Figures, Preference
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.model import build
+from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.tools.start import load_start
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.data.shards import Shards
+    from corpusmill.train.data.shards import Shards, Source
     from corpusmill.train.parallel.mesh import World
     from corpusmill.train.parallel.model import ParallelModel
 
@@ -31,3 +35,22 @@ def make_objective(
         load_start(whole, Folder(config.init_from), shards.tokenizer())
         reference.load_whole(whole.state_dict())
     return Preference(config.objective, model, reference, world)
+
+
+def validated(
+    model: ParallelModel,
+    config: TrainConfig,
+    sources: dict[str, Source],
+    world: World,
+    objective: Preference | None,
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """`validation_losses`; or of an objective its losses on the same sample, and by source what it reports beside them."""
+    if objective is None:
+        return validation_losses(model, config, sources, world), {}
+    found: dict[str, Figures] = {}
+    length, size = config.data.sequence_length, config.data.micro_batch
+    for name, source in sources.items():
+        if source.index.ntokens:
+            rows = sample(source, length, config.validation.tokens, world.data_rank, world.data_size, size)
+            found[name] = objective.evaluate(list(rows), partial(autocast, config, world.device))
+    return {name: one.loss for name, one in found.items()}, {name: one.named for name, one in found.items()}

@@ -45,7 +45,7 @@ class Preference:
         self, config: PreferenceConfig, model: ParallelModel, reference: ParallelModel | None, world: World
     ) -> None:
         self.config, self.model, self.reference, self.world = config, model, reference, world
-        self.names = SINGLES if config.loss == "kto" else PAIRS
+        self.names: tuple[str, ...] = SINGLES if config.loss == "kto" else PAIRS
 
     def begin(
         self, parts: Sequence[MicroBatch], context: Context = nullcontext, counts: Counts | None = None
@@ -89,6 +89,10 @@ class Preference:
             total += of_step.rows()[0].sum(0).cpu()
         self.model.train(training)
         return self.figures(self.world.sum(*total.tolist()))
+
+    def named(self, sums: Sequence[float]) -> dict[str, float]:
+        """Figures by name, from the sums of columns of `Pass.rows`."""
+        return self.figures(sums).named
 
     def figures(self, sums: Sequence[float]) -> Figures:
         """From the sums of columns of `Pass.rows`."""

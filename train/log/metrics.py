@@ -170,7 +170,7 @@ def row_of(
             for name, (total, count, *_) in zip(stream.sources, sums.tolist(), strict=True)
             if count
         },
-        **({} if objective is None else {"preference": objective.figures([loss, tokens, *stats]).named}),
+        **({} if objective is None else {"preference": objective.named([loss, tokens, *stats])}),
         "lr": metrics.rate,
         "grad_norm": number(metrics.grad_norm),
         "param_norm": number(metrics.param_norm),

@@ -17,8 +17,8 @@ from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.shards import Target
 from corpusmill.train.batch import inputs
 from corpusmill.train.data.conversations.conversation_set import conversation_set
-from corpusmill.train.data.conversations.preview import previewed
 from corpusmill.train.data.pack import IGNORED
+from corpusmill.train.data.preview import previewed
 from corpusmill.train.data.shards import Shards, open_shards
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.evaluate.baselines import all_blocks
