@@ -42,12 +42,18 @@ MISSING: Any = object()
 
 
 class FieldInfo:
-    """The arguments of `Field`; only the default is used."""
+    """The arguments of `Field`; the default and `exclude_if` are used."""
 
     def __init__(
-        self, default: Any = MISSING, *, default_factory: Callable[[], Any] | None = None, **_: Any
+        self,
+        default: Any = MISSING,
+        *,
+        default_factory: Callable[[], Any] | None = None,
+        exclude_if: Callable[[Any], bool] = lambda _: False,
+        **_: Any,
     ) -> None:
         self.default, self.default_factory = None if default is ... else default, default_factory
+        self.exclude_if = exclude_if
         self.required = default in (MISSING, ...) if default_factory is None else False
 
     def value(self) -> Any:
@@ -110,7 +116,12 @@ class BaseModel:
 
     def model_dump(self, *, exclude: set[str] | None = None, **_: Any) -> dict[str, Any]:
         names = [name for name in self.model_fields if name not in (exclude or ())]
-        return {name: _plain(self.__dict__[name]) for name in names}
+        values = {name: self.__dict__[name] for name in names}
+        return {
+            name: _plain(value)
+            for name, value in values.items()
+            if not self.model_fields[name].exclude_if(value)
+        }
 
 
 def _plain(value: Any) -> Any:

@@ -35,7 +35,7 @@ def cuts(documents: list[list[int]], block_tokens: int, pieces: list[int]) -> li
 
 
 def as_lists(found: list[Cut]) -> list[list[Any]]:
-    return [[field.tolist() for field in cut] for cut in found]
+    return [[None if field is None else field.tolist() for field in cut] for cut in found]
 
 
 @given(st.data())
