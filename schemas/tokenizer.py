@@ -8,14 +8,22 @@ from pydantic import Field, model_validator
 
 from corpusmill.schemas.manifest import MOST_MIB, Strict
 
+Model = Literal["bpe", "unigram", "wordpiece"]
 PreTokenizer = Literal["gpt2", "llama3", "gpt4o"]
 Digits = Literal["as_pattern", "triples", "single"]
 BYTES = 256  # the alphabet, always in the vocabulary
 
 
 class TokenizerParams(Strict):
-    """Byte-level BPE, trained on the train split alone, or taken from a file; then measured."""
+    """A byte-level tokenizer (BPE, Unigram or WordPiece), trained on the train split alone, or taken from a file; then measured."""
 
+    model: Model = Field(
+        default="bpe",
+        exclude_if=lambda value: (
+            value == "bpe"
+        ),  # keys and records of runs are as they were before there was a choice
+        description="bpe; unigram: the likeliest pieces; wordpiece: the longest piece first",
+    )
     vocab_size: int = Field(
         default=32_000,
         ge=BYTES + 1,
@@ -47,7 +55,9 @@ class TokenizerParams(Strict):
         default={},
         description="shares of the sample by source, for every source (0 leaves one out); default: in proportion to their text",
     )
-    min_frequency: int = Field(default=2, ge=1, description="pairs that occur less often are never merged")
+    min_frequency: int = Field(
+        default=2, ge=1, description="pairs that occur less often are never merged (not for unigram)"
+    )
     eos_token: str = Field(default="<|endoftext|>", description="written after every document")
     compare: list[str] = Field(
         default=[], description="other tokenizer.json files, measured on the same documents"
@@ -68,10 +78,15 @@ class TokenizerParams(Strict):
             raise ValueError(
                 f"special_tokens: '{twice[0]}' is named twice (eos_token is one of itself); leave one out"
             )
-        needed = BYTES + len(names)
+        alphabet = BYTES * (1 + (self.model == "wordpiece"))  # at the beginning of a word, and within one
+        needed = alphabet + len(names)
         if self.path is None and self.vocab_size < needed:
             raise ValueError(
-                f"vocab_size: {self.vocab_size} cannot hold the 256 bytes and {len(names)} special tokens; at least {needed}"
+                f"vocab_size: {self.vocab_size} cannot hold the {alphabet} bytes and {len(names)} special tokens; at least {needed}"
+            )
+        if self.model == "wordpiece" and self.max_token_bytes is not None:
+            raise ValueError(
+                "max_token_bytes: training WordPiece knows no such limit; leave it out, or take bpe or unigram"
             )
         if any(not 0 <= weight < float("inf") for weight in self.weights.values()):
             raise ValueError("weights: must be 0 or more")
