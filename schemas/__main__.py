@@ -52,7 +52,7 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.split import Similarity, SplitSummary
     from corpusmill.schemas.tables import SignalSpec
     from corpusmill.schemas.tasks import Task, TaskData
-    from corpusmill.schemas.tokenizer import TokenizerStats
+    from corpusmill.schemas.tokenizer import TokenizerComparison, TokenizerStats
     from corpusmill.schemas.training import RunData, TrainConfig
 
     found: tuple[type[BaseModel], ...] = (
@@ -102,6 +102,7 @@ def models() -> dict[str, type[BaseModel]]:
         SplitSummary,
         Similarity,
         TokenizerStats,
+        TokenizerComparison,
         Report,
         Publication,
         About,

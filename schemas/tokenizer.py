@@ -1,4 +1,4 @@
-"""The parameters of `tokenizer`, and the statistics that it publishes."""
+"""The parameters of `tokenizer`, the statistics that it publishes, and the comparison of kinds of tokenizers."""
 
 from __future__ import annotations
 
@@ -122,3 +122,62 @@ class TokenizerStats(Strict):
         description="merges that come from repeated lines and from the tags of `redact`"
     )
     trained_on: dict[str, Any]
+
+
+Kind = Literal["bpe", "unigram", "wordpiece", "byte", "character", "word"]
+HeldOut = Literal["validation", "hash", "train"]
+
+
+class Fit(Strict):
+    """One tokenizer on the held-out documents of a source, of a language, or on all of them."""
+
+    docs: int
+    bytes: int
+    words: int = Field(description="by the word rule of deduplication")
+    tokens: int = Field(description="without ends of documents")
+    bytes_per_token: float
+    fertility: float = Field(description="tokens per word; spaces and signs are tokens, or in them, too")
+    whole_words: float = Field(description="share of the words that lie in one token")
+    unknown_tokens: int
+    unknown_bytes: int = Field(description="of text that unknown tokens stand for, and that is lost")
+
+
+class Compared(Strict):
+    """One of the tokenizers."""
+
+    kind: Kind
+    vocab_size: int = Field(
+        description="tokens that it has, the end of a document and an unknown one among them"
+    )
+    used: int = Field(description="different tokens in the held-out documents")
+    reversible: bool = Field(description="every held-out text comes back from its tokens, byte for byte")
+    train_seconds: float
+    encode_mb_per_second: float = Field(
+        description="of held-out text, by one process: the median of three times"
+    )
+    whole: Fit
+    sources: dict[str, Fit]
+    languages: dict[str, Fit] = Field(description="of documents whose language was identified")
+
+
+class ComparedSource(Strict):
+    """What of a source the tokenizers were trained on, and measured on."""
+
+    train_docs: int
+    train_bytes: int
+    held_out_docs: int
+    held_out_bytes: int
+    held_out: HeldOut = Field(
+        description="validation: the run's own split; hash: of those that come first by a hash of their ids; train: the source has"
+        " one document only"
+    )
+
+
+class TokenizerComparison(Strict):
+    """`corpusmill tokenizer compare --json`: kinds of tokenizers, trained on one sample and measured on other documents."""
+
+    version: Literal[1] = 1
+    vocab_size: int = Field(description="that was asked for")
+    seed: int
+    sources: dict[str, ComparedSource]
+    kinds: list[Compared]
