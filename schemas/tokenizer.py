@@ -142,6 +142,21 @@ class Fit(Strict):
     unknown_bytes: int = Field(description="of text that unknown tokens stand for, and that is lost")
 
 
+class SmallModel(Strict):
+    """A small decoder, trained on the sample with one of the tokenizers."""
+
+    bits_per_byte: float = Field(
+        description="of the held-out text; ends of documents are scored, and have no bytes"
+    )
+    low: float | None = Field(description="95 % interval over documents")
+    high: float | None
+    flops: float = Field(description="of its training, forward and backward")
+    steps: int
+    tokens: int = Field(description="trained on")
+    times: float = Field(description="how often each token of the sample was read")
+    parameters: int
+
+
 class Compared(Strict):
     """One of the tokenizers."""
 
@@ -158,6 +173,9 @@ class Compared(Strict):
     whole: Fit
     sources: dict[str, Fit]
     languages: dict[str, Fit] = Field(description="of documents whose language was identified")
+    model: SmallModel | None = Field(
+        default=None, description="with `--train`, of tokenizers from whose tokens every text comes back"
+    )
 
 
 class ComparedSource(Strict):

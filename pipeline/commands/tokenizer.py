@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -27,12 +28,15 @@ from corpusmill.schemas.tokenizer import BYTES, Kind, TokenizerParams
 
 if TYPE_CHECKING:
     from corpusmill.pipeline.engine.layout import Record
-    from corpusmill.pipeline.tokenizer.compare.draw import Batch
+    from corpusmill.pipeline.tokenizer.compare.draw import Batch, Sample
+    from corpusmill.pipeline.tokenizer.compare.measure import Models
+    from corpusmill.schemas.tokenizer import SmallModel
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 COMPARE_EXAMPLE = "corpusmill tokenizer compare docs.jsonl --vocab 4096"
 TOKENIZER_HELP = "`corpusmill tokenizer compare` trains kinds of tokenizers beside each other."
 MIB = 1 << 20
+SMALL_MODELS = "small_models"  # in the object of the command line: `corpusmill.small_models.small_models`
 
 
 def _tokenizer(given: dict[str, Any]) -> None:
@@ -48,6 +52,7 @@ tokenizer = stage_command(_tokenizer, TokenizerParams)
 
 
 def compare(
+    context: typer.Context,
     input: Annotated[
         list[str],
         typer.Argument(
@@ -66,7 +71,12 @@ def compare(
     held_out_mb: Annotated[
         float, typer.Option(min=0.001, help="Text of each source to measure on, MiB, about.")
     ] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the choice of documents.")] = 0,
+    train: Annotated[
+        bool,
+        typer.Option("--train", help="Train a small model with each, too: bits per byte at equal FLOPs."),
+    ] = False,
+    flops: Annotated[float, typer.Option(min=1e6, help="With --train: of each model's training.")] = 2e12,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice of documents, and of the models.")] = 0,
     format: InputFormat = "auto",
     text_column: TextColumn = "text",
     id_column: IdColumn = None,
@@ -92,11 +102,25 @@ def compare(
         batches = _of_files(input, source, set_ or []) if record is None else _of_run(record)
         with progress.work("documents"):
             sample = draw(batches, seed, int(sample_mb * MIB), int(held_out_mb * MIB))
-        found = work(sample, chosen, vocab, seed, progress.work)
+        with tempfile.TemporaryDirectory(prefix="corpusmill-") as folder:
+            models = _models(context, flops, seed, Path(folder), quiet or json) if train else None
+            found = work(sample, chosen, vocab, seed, progress.work, models)
     if json:
         print_json(found.model_dump(mode="json"))
     else:
         typer.echo(show(found))
+
+
+def _models(context: typer.Context, flops: float, seed: int, folder: Path, quiet: bool) -> Models:
+    """What trains the models, which the pipeline itself has nothing of: the program puts it into the context."""
+    train = (context.obj or {}).get(SMALL_MODELS)
+    if train is None:
+        raise UserError("--train: there is no trainer in this program; use the command `corpusmill`")
+
+    def models(sample: Sample, files: dict[Kind, bytes]) -> dict[Kind, SmallModel]:
+        return dict(train(sample, files, flops, seed, folder, quiet))
+
+    return models
 
 
 def chosen_kinds(given: str) -> list[Kind]:

@@ -136,8 +136,9 @@ def _cut(table: pa.Table, size: int) -> pa.Table:
         return taken
     one = table.slice(count, 1)
     text = one["text"][0].as_py().encode()[:rest].decode(errors="ignore")
-    place = one.column_names.index("text")
-    return pa.concat_tables([taken, one.set_column(place, "text", pa.array([text], pa.large_string()))])
+    place = one.schema.get_field_index("text")
+    cut = one.set_column(place, one.schema.field(place), pa.array([text], pa.large_string()))
+    return pa.concat_tables([taken, cut])
 
 
 def _size(table: pa.Table) -> int:

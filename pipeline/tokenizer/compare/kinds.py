@@ -52,6 +52,10 @@ class Trained(ABC):
     def forget(self) -> None:  # noqa: B027  (most have nothing to forget)
         """Keep nothing of texts that were encoded before: they would be faster a second time."""
 
+    def file(self) -> bytes | None:
+        """Its `tokenizer.json`, if the stages can encode with it."""
+        return None
+
 
 class Learned(Trained):
     """BPE, Unigram or WordPiece, as the stages use them."""
@@ -64,6 +68,9 @@ class Learned(Trained):
     def forget(self) -> None:
         self._bpe = load_bpe(self._data, self._end, f"tokenizer {next(_LOADED)}")
         encode(self._bpe, ["a"])  # the kernels make their tables for the first text
+
+    def file(self) -> bytes:
+        return self._data
 
     def encode(self, view: View) -> Ids:
         return encode(self._bpe, pa.chunked_array([view.texts]))[0]
@@ -85,6 +92,10 @@ class Bytes(Trained):
     """A token for each of the 256 bytes; nothing is learned."""
 
     vocab_size = BYTES + 1
+
+    def file(self) -> bytes:
+        """BPE without merges."""
+        return train(pa.chunked_array([], pa.large_string()), TokenizerParams(vocab_size=self.vocab_size))
 
     def encode(self, view: View) -> Ids:
         return _data(view).astype(np.uint16) + np.uint16(END + 1)

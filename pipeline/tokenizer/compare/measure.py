@@ -18,8 +18,9 @@ from corpusmill.pipeline.text.word_hashes import most_words, place_words
 from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.pipeline.tokenizer.compare.draw import Sample
 from corpusmill.pipeline.tokenizer.compare.kinds import I64, MAKE, Ids, Trained
-from corpusmill.schemas.tokenizer import Compared, Fit, Kind, TokenizerComparison
+from corpusmill.schemas.tokenizer import Compared, Fit, Kind, SmallModel, TokenizerComparison
 
+Models = Callable[[Sample, dict[Kind, bytes]], dict[Kind, SmallModel]]
 RUNS = 3  # of encoding, of which the median counts
 # Rows of the figures of each document.
 DOCS, BYTES, WORDS, TOKENS, WHOLE, UNKNOWN, LOST = range(7)
@@ -61,18 +62,25 @@ def compare(
     size: int,
     seed: int,
     work: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    models: Models | None = None,
 ) -> TokenizerComparison:
-    """Train each kind, with a vocabulary of `size` tokens at most, and measure it. `work(label)`: around each."""
+    """Train each kind, with a vocabulary of `size` tokens at most, and measure it. `work(label)`: around each. `models`: trains a
+    model with each tokenizer that has a `tokenizer.json`."""
     held = sample.held_out
     with work("words of the held-out documents"):
         places = places_of(held["text"])
-    found = []
+    found, files = [], {}
     for kind in kinds:
         with work(kind):
             begun = time.perf_counter()
             tokenizer = MAKE[kind](sample.train, size)
             seconds = time.perf_counter() - begun
             found.append(measured(kind, tokenizer, seconds, held, places))
+            if models is not None and (data := tokenizer.file()) is not None:
+                files[kind] = data
+    if models is not None:
+        trained = models(sample, files)
+        found = [one.model_copy(update={"model": trained.get(one.kind)}) for one in found]
     return TokenizerComparison(vocab_size=size, seed=seed, sources=sample.sources, kinds=found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from corpusmill.common.format import head, plain_size, quantity, share
-from corpusmill.schemas.tokenizer import Compared, Fit, TokenizerComparison
+from corpusmill.schemas.tokenizer import Compared, Fit, SmallModel, TokenizerComparison
 
 NAME = 18  # columns of a source's name
 KINDS = 10  # of a kind's
@@ -33,10 +33,31 @@ def show(found: TokenizerComparison) -> str:
         lines += _table(f"{title}, by source", found.kinds, lambda one: one.sources, value)
     if any(one.languages for one in found.kinds):
         lines += _table("bytes per token, by language", found.kinds, lambda one: one.languages, _bytes)
+    lines += _models(found.kinds)
     lost = [one.kind for one in found.kinds if not one.reversible]
     if lost:
         lines += ["", f"text is lost by: {', '.join(lost)} (unknown tokens)"]
     return "\n".join(lines)
+
+
+def _models(kinds: Sequence[Compared]) -> list[str]:
+    """A line for each model that was trained."""
+    rows = [(one.kind, one.model) for one in kinds if one.model is not None]
+    if not rows:
+        return []
+    title = f"{'':<10}{'bits/byte':>10}{'95 % interval':>18}{'FLOPs':>10}{'steps':>8}{'parameters':>12}{'epochs':>9}"
+    return [
+        "", "small models at equal FLOPs", title,
+        *(
+            f"{kind:<10}{one.bits_per_byte:>10.4f}{_interval(one):>18}{one.flops:>10.2g}{one.steps:>8,}{one.parameters:>12,}"
+            f"{one.times:>9.2f}"
+            for kind, one in rows
+        ),
+    ]  # fmt: skip
+
+
+def _interval(one: SmallModel) -> str:
+    return "–" if one.low is None or one.high is None else f"{one.low:.4f}–{one.high:.4f}"
 
 
 def _line(one: Compared) -> str:
