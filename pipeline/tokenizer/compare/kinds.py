@@ -28,7 +28,7 @@ END, UNKNOWN = (
 )  # ids of those without a tokenizer.json: the end of a document, what is not in the vocabulary
 CODE_POINTS = 0x110000
 LEARNED: tuple[Kind, ...] = get_args(Model)
-_LOADED = count()  # so that each is loaded anew, with nothing kept of texts encoded before
+_LOADED = count()  # makes each load another one, with nothing kept of texts encoded before
 
 
 class Trained(ABC):
