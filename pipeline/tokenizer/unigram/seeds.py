@@ -67,8 +67,8 @@ def _substrings(words: Words, points: I64, begins: I64) -> list[Found]:
     same = np.zeros(len(points), np.int64)  # of each, which substring it is
     before = Found(np.zeros(0, np.int64), np.zeros(0))
     for length in range(1, LONGEST + 1):
-        room = left[at] >= length
-        at, same = at[room], same[room]
+        fits = left[at] >= length
+        at, same = at[fits], same[fits]
         _, first, which = np.unique(
             same * _POINTS + points[at + length - 1], return_index=True, return_inverse=True
         )
