@@ -36,7 +36,7 @@ class _Pieces:
     @property
     def alone(self) -> npt.NDArray[np.bool_]:
         """Which are single bytes: they always stay."""
-        return np.diff(self.bounds) == 1
+        return np.asarray(np.diff(self.bounds) == 1, np.bool_)
 
     def of(self, kept: npt.NDArray[np.bool_], scores: F64) -> _Pieces:
         """Those that are kept, with their scores."""

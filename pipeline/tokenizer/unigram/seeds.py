@@ -72,7 +72,7 @@ def _substrings(words: Words, points: I64, begins: I64) -> list[Found]:
         _, first, which = np.unique(
             same * _POINTS + points[at + length - 1], return_index=True, return_inverse=True
         )
-        counts = np.bincount(which, weights=weight[at], minlength=len(first))
+        counts: F64 = np.bincount(which, weights=weight[at], minlength=len(first)).astype(np.float64)
         often = counts >= LEAST
         if length > 1:
             parents = same[first]
