@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -77,12 +78,20 @@ def alphabet() -> dict[str, int]:
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-def token_bytes(token: str) -> bytes:
-    """The bytes that a byte-level token's name stands for; a name outside the alphabet stands for itself."""
+def token_bytes(token: str, prefix: str = "") -> bytes:
+    """The bytes that a byte-level token's name stands for, `prefix` (`continuing_prefix`) left out; a name outside the alphabet
+    stands for itself."""
     try:
-        return bytes(map(alphabet().__getitem__, token))
+        return bytes(map(alphabet().__getitem__, token.removeprefix(prefix)))
     except KeyError:
         return token.encode()
+
+
+def continuing_prefix(content: Mapping[str, Any]) -> str:
+    """What the names of tokens begin with that go on within a word, in a `tokenizer.json` (parsed) whose model is WordPiece;
+    empty for all other models."""
+    model = content["model"]
+    return str(model.get("continuing_subword_prefix") or "") if model.get("type") == "WordPiece" else ""
 
 
 # The files beside it with which `transformers` loads the folder: `AutoTokenizer.from_pretrained(folder)`.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import orjson
 
 from corpusmill.common.errors import WorkError
-from corpusmill.common.hugging_face import token_bytes
+from corpusmill.common.hugging_face import continuing_prefix, token_bytes
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -22,9 +22,9 @@ class TokenText:
         self.data, self.eos_id, self.where = data, eos_id, where
         self.added: dict[int, str] = {t["id"]: t["content"] for t in content.get("added_tokens", ())}
         vocab = content["model"]["vocab"]
-        self._names: dict[int, str] = (
-            {index: name for name, index in vocab.items()} if isinstance(vocab, dict) else {}
-        )
+        ids = vocab.items() if isinstance(vocab, dict) else ((row[0], i) for i, row in enumerate(vocab))
+        self._names: dict[int, str] = {index: name for name, index in ids}
+        self.prefix = continuing_prefix(content)
         self.alters = content.get("normalizer") is not None  # NFC, or one that alters nothing
         decoder = content.get("decoder") or {}
         kinds = [decoder, *decoder.get("decoders", ())]
@@ -38,7 +38,11 @@ class TokenText:
             return self.added[token].encode()
         if token not in self._names:
             raise WorkError(f"{self.where}: has no token {token}, which is in the shards")
-        return token_bytes(self._names[token])
+        return token_bytes(self._names[token], self.prefix)
+
+    def within_words(self, token: int) -> bool:
+        """Whether it stands only inside a word, behind another token: WordPiece has tokens of their own for that."""
+        return bool(self.prefix) and self._names.get(token, "").startswith(self.prefix)
 
     def characters(self, tokens: Tokens) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """(UTF-8 characters that begin in each token, whether it begins inside of one)."""

@@ -54,7 +54,7 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.style import StyleGuide, StyleReport
     from corpusmill.schemas.tables import SignalSpec
     from corpusmill.schemas.tasks import Task, TaskData
-    from corpusmill.schemas.tokenizer import TokenizerStats
+    from corpusmill.schemas.tokenizer import TokenizerComparison, TokenizerStats
     from corpusmill.schemas.training import RunData, TrainConfig
 
     found: tuple[type[BaseModel], ...] = (
@@ -107,6 +107,7 @@ def models() -> dict[str, type[BaseModel]]:
         SplitSummary,
         Similarity,
         TokenizerStats,
+        TokenizerComparison,
         Report,
         Publication,
         About,

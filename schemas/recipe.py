@@ -239,7 +239,7 @@ class Recipe(Strict):
         TokenizerParams,
         Declaration(
             "global",
-            "Train a byte-level BPE tokenizer.",
+            "Train a byte-level tokenizer: BPE, Unigram or WordPiece.",
             "corpusmill tokenizer docs.jsonl out/tokenizer --vocab-size 32000",
             reads=("split",),
         ),

@@ -134,6 +134,8 @@ def _command(command: click.Command, path: str, level: int) -> list[str]:
             rows.append(f"| `{_cell(record[0])}` | {_text(record[1])} |")
     if rows:
         lines += ["| argument or option | meaning |", "|---|---|", *rows, ""]
+    for name, other in sorted(getattr(command, "beside", {}).items()):
+        lines += _command(other, f"{path} {name}", level + 1)
     return lines
 
 

@@ -238,7 +238,7 @@ def train_tokenizer(
     documents: Documents, *, text_column: str = "text", id_column: str | None = None, workers: int = 0,
     output: str | None = None, **params: Any,
 ) -> Tokenizer:  # fmt: skip
-    """Train a byte-level BPE tokenizer on all documents (`TokenizerParams`)."""
+    """Train a byte-level tokenizer on all documents (`TokenizerParams`)."""
     everything = {"validation_share": 0.0, "min_documents": 0}
     with _run(
         "tokenizer", documents, params, text_column, id_column, workers, output, split=everything

@@ -1,4 +1,4 @@
-"""A byte-level BPE tokenizer, loaded: texts to tokens and back."""
+"""A byte-level tokenizer, loaded: texts to tokens and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A byte-level BPE tokenizer, loaded and checked: it must give back every text as it was, or its canonical composition."""
+"""A byte-level tokenizer (BPE, Unigram, WordPiece), loaded and checked: it must give back every text as it was, or its canonical
+composition."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ import numpy.typing as npt
 
 from corpusmill.common.blocks import id_type
 from corpusmill.common.errors import UserError
-from corpusmill.common.hugging_face import library, token_bytes
+from corpusmill.common.hugging_face import continuing_prefix, library, token_bytes
 from corpusmill.pipeline.bpe.engine import Engine
 from corpusmill.pipeline.bpe.recognise import UnknownToUs, nfc, read
 from corpusmill.pipeline.bpe.texts import Needles
 
+MODELS = ("BPE", "Unigram", "WordPiece")
 # What any byte-level tokenizer must give back as it was.
 _PROBES = (
     "a",
@@ -63,8 +65,7 @@ class Bpe(NamedTuple):
 def load_bpe(data: bytes, eos_token: str, where: str) -> Bpe:
     """A tokenizer from the bytes of a `tokenizer.json`; the last two are kept, with their tables of pre-tokens.
 
-    Raises `UserError` naming `where` if it is not one, is not byte-level BPE, alters text or lacks
-    `eos_token`.
+    Raises `UserError` naming `where` if it is not one, is not byte-level, alters text or lacks `eos_token`.
     """
     return _load(data, eos_token, where)
 
@@ -72,9 +73,11 @@ def load_bpe(data: bytes, eos_token: str, where: str) -> Bpe:
 @lru_cache(maxsize=2)
 def _load(data: bytes, eos_token: str, where: str) -> Bpe:
     tokenizer, content = library(data, where), json.loads(data)
-    if type(tokenizer.model).__name__ != "BPE" or "ByteLevel" not in _types(content.get("decoder")):
+    kind = type(tokenizer.model).__name__
+    if kind not in MODELS or "ByteLevel" not in _types(content.get("decoder")):
         raise UserError(
-            f"{where}: only byte-level BPE tokenizers are supported (GPT-2, Llama 3 and their like)"
+            f"{where}: only byte-level BPE tokenizers (GPT-2, Llama 3 and their like) are supported, and Unigram and"
+            " WordPiece over bytes, as `corpusmill tokenizer` trains them"
         )
     composes, why = False, ""
     with suppress(UnknownToUs):
@@ -107,8 +110,8 @@ def _load(data: bytes, eos_token: str, where: str) -> Bpe:
     in_text = tuple(sorted(name for name, token in added.items() if name and not token.get("special")))
     needles = {*in_text, *(tokenizer.normalizer.normalize_str(name) for name in in_text if composes)}
     return Bpe(
-        tokenizer, eos_id, *_tables(tokenizer, frozenset(added), eos_id), composes, engine, why, in_text,
-        Needles(sorted(needles)),
+        tokenizer, eos_id, *_tables(tokenizer, frozenset(added), eos_id, continuing_prefix(content)), composes, engine,
+        why, in_text, Needles(sorted(needles)),
     )  # fmt: skip
 
 
@@ -120,13 +123,13 @@ def _types(decoder: Any) -> set[str]:
 
 
 def _tables(
-    tokenizer: Any, added: frozenset[str], eos_id: int
+    tokenizer: Any, added: frozenset[str], eos_id: int, prefix: str
 ) -> tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.bool_], Pieces]:
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     size = max(vocabulary.values()) + 1
     of = [b""] * size
     for token, index in vocabulary.items():
-        of[index] = token.encode() if token in added else token_bytes(token)
+        of[index] = token.encode() if token in added else token_bytes(token, prefix)
     bounds = np.zeros(size + 1, np.int64)
     np.cumsum([len(data) for data in of], out=bounds[1:])
     lengths = np.diff(bounds).astype(np.int32)

@@ -85,6 +85,8 @@ class UnknownToUs(Exception):
 def read(content: dict[str, Any]) -> Reading:
     """The steps of a `tokenizer.json`. Raises `UnknownToUs`, saying what is not known."""
     model = content["model"]
+    if model.get("type", "BPE") != "BPE":
+        raise UnknownToUs(f"its model is {model['type']}")
     if model.get("dropout"):
         raise UnknownToUs("it drops merges by chance (dropout)")
     if model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):

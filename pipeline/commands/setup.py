@@ -94,7 +94,7 @@ def _warm(folder: Path) -> Iterator[tuple[str, float]]:
                 "lines": {"unit": "line"}, "substrings": {"min_tokens": 20},
             },
             "decontaminate": {"against": [str(evals)], "action": "cut", "span": "window"},
-            "shard": {"block_tokens": 1024},
+            "shard": {"block_tokens": 1024}, "tokenizer": {"vocab_size": 512, "model": "unigram"},
         },
         "datatrove": {
             "stages": ["ingest", "dedup"], "dedup": {"preset": "datatrove", "lines": {"unit": "sentences"}},

@@ -43,11 +43,11 @@ from corpusmill.pipeline.commands.runs import (
 )
 from corpusmill.pipeline.commands.setup import INIT_EXAMPLE, WARMUP_EXAMPLE, init, warmup
 from corpusmill.pipeline.commands.takedown import TAKEDOWN_EXAMPLE, takedown
+from corpusmill.pipeline.commands.tokenizer import TOKENIZER_HELP, TokenizerCommand, tokenizer
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.recipe import STAGES
 from corpusmill.schemas.shards import ShardParams
 from corpusmill.schemas.stages import DecontaminateParams, IngestParams, RedactParams, StageSpec
-from corpusmill.schemas.tokenizer import TokenizerParams
 
 ExistingTokenizer = Annotated[
     str,
@@ -65,7 +65,9 @@ def register(app: typer.Typer) -> None:
     for name, spec in STAGES.items():
         if spec.declared.example:
             command = COMMANDS.get(name) or _plain(spec)
-            app.command(name, help=spec.declared.summary, epilog=f"Example: {spec.declared.example}")(command)
+            kind = TokenizerCommand if name == "tokenizer" else None
+            text = spec.declared.summary + (f"\n\n{TOKENIZER_HELP}" if kind else "")
+            app.command(name, cls=kind, help=text, epilog=f"Example: {spec.declared.example}")(command)
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
     app.command("why", epilog="Example: corpusmill why 1791_george_washington_n --run runs/quickstart")(why)
     app.command("signals", epilog=f"Example: {SIGNALS_EXAMPLE}")(signals)
@@ -93,15 +95,6 @@ def _redact(given: dict[str, Any]) -> None:
     run_stage("redact", given, {"retain": "none"})  # or what was redacted would lie in OUT/before
 
 
-def _tokenizer(given: dict[str, Any]) -> None:
-    if given["path"] is not None:
-        from corpusmill.common.hugging_face import TRAIN, read_given
-
-        read_given("--path", given["path"], TRAIN)
-    everything = {"validation_share": 0.0, "min_documents": 0}  # every document is for training
-    run_stage("tokenizer", given, {"split": everything})
-
-
 def _shard(given: dict[str, Any]) -> None:
     from corpusmill.common.hugging_face import read_given
 
@@ -116,6 +109,6 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "dedup": dedup,
     "decontaminate": stage_command(partial(run_stage, "decontaminate"), DecontaminateParams),
     "redact": stage_command(_redact, RedactParams),
-    "tokenizer": stage_command(_tokenizer, TokenizerParams),
+    "tokenizer": tokenizer,
     "shard": stage_command(_shard, ShardParams, (*IN_OUT, Given("tokenizer", ExistingTokenizer))),
 }

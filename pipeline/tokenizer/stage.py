@@ -27,7 +27,7 @@ MIB = 1 << 20
 FILE, CONFIG, MAP, STATS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "stats.json"
 MARKER = "scratch/trained.json"
 TRAINING = (  # what a given tokenizer makes idle
-    "vocab_size", "vocab_multiple", "pre_tokenizer", "digits", "nfc", "special_tokens", "max_token_bytes", "min_frequency",
+    "model", "vocab_size", "vocab_multiple", "pre_tokenizer", "digits", "nfc", "special_tokens", "max_token_bytes", "min_frequency",
     "sample_mb", "weights",
 )  # fmt: skip
 
@@ -57,7 +57,7 @@ class Tokenizer(GlobalStage):
         existing = self.existing()
         if existing is not None:
             for name in ("path", *TRAINING):
-                params.pop(name)
+                params.pop(name, None)
             params["tokenizer_xxh3"] = checksum(existing)
         if self.params.compare:
             params["compare_xxh3"] = [
@@ -140,9 +140,13 @@ class Tokenizer(GlobalStage):
         context.log(f"tokenizer: {how(bpe)}")
         stats = {**measure(context, bpe, eos, splits, drawn), "trained_on": _account(drawn, splits, existing)}
         if existing is None and bpe.vocab_size < params.vocab_size:
+            more = (
+                "pieces that occur twice"
+                if params.model == "unigram"
+                else f"pairs that occur {params.min_frequency} times"
+            )
             context.log(
-                f"tokenizer: {bpe.vocab_size} tokens, not {params.vocab_size}: the text has no more pairs that occur"
-                f" {params.min_frequency} times"
+                f"tokenizer: {bpe.vocab_size} tokens, not {params.vocab_size}: the text has no more {more}"
             )
         files = [
             file,

@@ -19,12 +19,15 @@ def build() -> typer.Typer:
     import typer
 
     from corpusmill.pipeline.commands.stages import register as register_pipeline
+    from corpusmill.pipeline.commands.tokenizer import SMALL_MODELS
+    from corpusmill.small_models import small_models
     from corpusmill.train.commands import register as register_trainer
 
     app = typer.Typer(
         name="corpusmill", no_args_is_help=True, add_completion=False, epilog=EPILOG,
         help="Raw text in, a trained language model out, and an account of every step between.",
-        context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "obj": {SMALL_MODELS: small_models}},
+        pretty_exceptions_enable=False,
         rich_markup_mode=None,  # in 80 columns a table leaves help texts 16
     )  # fmt: skip
 

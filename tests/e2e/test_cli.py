@@ -66,6 +66,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
     """Every command, those of groups too."""
     for name, command in group.commands.items():
         yield from commands(command, (*path, name)) if hasattr(command, "commands") else [(*path, name)]
+        yield from ((*path, name, other) for other in getattr(command, "beside", ()))
 
 
 @pytest.mark.parametrize("command", list(commands(typer.main.get_command(build()))), ids=" ".join)

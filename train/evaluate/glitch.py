@@ -213,7 +213,10 @@ def shown_text(words: TokenText, tokenizer: Tokenizer, token: int) -> str:
 
 
 def reachable(words: TokenText, tokenizer: Tokenizer, token: int) -> bool:
-    """Whether the tokenizer encodes the token's text as this token."""
+    """Whether the tokenizer encodes the token's text as this token. Of one that stands only inside words this cannot be asked, and
+    it is taken to be."""
+    if words.within_words(token):
+        return True
     text = whole_text(words, tokenizer, token)
     return bool(text) and tokenizer.encode(str(text), add_special_tokens=False).ids == [token]
 

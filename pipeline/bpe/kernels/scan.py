@@ -187,17 +187,21 @@ def encode_batch(
 
 
 @compiled
-def cut_text(data: Any, steps: Any, classes: Any, ends: Any) -> int:
-    """Where the pieces of one text end, into `ends` (int64[bytes]); their number."""
-    depth, count, at = len(steps), 0, 0
+def cut_texts(data: Any, bounds: Any, steps: Any, classes: Any, ends: Any) -> int:
+    """Where the pieces of the texts `data[bounds[i]:bounds[i + 1]]` end, into `ends` (int64[bytes]); their number. Other arguments
+    as of `encode_batch`."""
+    depth, count = len(steps), 0
     text, known = pointer(data), class_pointers(classes)
     edges = np.zeros(depth, np.int64)
-    while at < len(data):
-        end = len(data)
-        for step in range(depth):
-            if edges[step] <= at:
-                edges[step] = cut(steps[step, 0], steps[step, 1], text, at, end, known)
-            end = edges[step]
-        ends[count] = at = end
-        count += 1
+    at = bounds[0]
+    for row in range(len(bounds) - 1):
+        stop = bounds[row + 1]
+        while at < stop:
+            end = stop
+            for step in range(depth):
+                if edges[step] <= at:
+                    edges[step] = cut(steps[step, 0], steps[step, 1], text, at, end, known)
+                end = edges[step]
+            ends[count] = at = end
+            count += 1
     return count

@@ -97,6 +97,17 @@ def _base(units: Any, bases: Any, labels: Any, count: int, begin: Any) -> Any:
 
 
 @compiled
+def step(byte: Any, base: Any, units: Any) -> Any:
+    """From the node whose children's base is `base` (at first `ROOT`): (whether a token goes on with `byte`, the number of the one
+    that ends with it or -1, the base of the children behind it)."""
+    unit = units[base ^ np.int64(byte)]
+    if unit & np.uint64(511) != np.uint64(byte) | np.uint64(_USED):
+        return False, np.int64(-1), np.int64(0)
+    number = np.int64((unit >> np.uint64(_NUMBER)) & np.uint64(_NONE))
+    return True, number if number != _NONE else np.int64(-1), np.int64(unit >> np.uint64(_BASE))
+
+
+@compiled
 def longest(data: Any, at: Any, stop: Any, units: Any, below: Any) -> Any:
     """(the longest token at `at` whose number is below `below`, or -1; where it ends; the token that all bytes up to `stop`
     are, or -1). data, units: pointers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from corpusmill.common.hugging_face import token_bytes
+from corpusmill.common.hugging_face import continuing_prefix, token_bytes
 from corpusmill.pipeline.bpe.load import Bpe
 from corpusmill.pipeline.engine.document_hash import hash_ids
 from corpusmill.pipeline.shard.read import BlockData
@@ -41,9 +42,10 @@ def text_of(bpe: Bpe, tokens: npt.NDArray[np.unsignedinteger]) -> bytes:
 def _table(tokenizer: object, size: int) -> _Table:
     """By the tokenizer's own vocabulary, not by the tables that the shards were written with."""
     added = {token.content for token in tokenizer.get_added_tokens_decoder().values()}  # type: ignore[attr-defined]
+    prefix = continuing_prefix(json.loads(tokenizer.to_str()))  # type: ignore[attr-defined]
     pieces = [b""] * size
     for token, index in tokenizer.get_vocab(with_added_tokens=True).items():  # type: ignore[attr-defined]
-        pieces[index] = token.encode() if token in added else token_bytes(token)
+        pieces[index] = token.encode() if token in added else token_bytes(token, prefix)
     lengths = np.array([len(piece) for piece in pieces], np.int64)
     return _Table(np.frombuffer(b"".join(pieces), np.uint8), np.cumsum(lengths) - lengths, lengths)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from corpusmill.common.hugging_face import token_bytes
+from corpusmill.common.hugging_face import continuing_prefix, token_bytes
 from corpusmill.train.generate.request import Scored
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Tokens:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        self._prefix = continuing_prefix(json.loads(tokenizer.to_str()))
         added = tokenizer.get_added_tokens_decoder().items()
         self.control = frozenset(number for number, token in added if token.special)
         self.text = lru_cache(maxsize=2**16)(self._text)
@@ -43,7 +45,7 @@ class Tokens:
     def bytes(self, token: int) -> list[int]:
         text = self._decoded(token)
         if "\ufffd" in text:
-            return list(token_bytes(self._tokenizer.id_to_token(token) or ""))
+            return list(token_bytes(self._tokenizer.id_to_token(token) or "", self._prefix))
         return list(text.encode())
 
     def _decoded(self, token: int) -> str:

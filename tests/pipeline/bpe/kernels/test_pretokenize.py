@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from corpusmill.pipeline.bpe.classes import characters, classes
-from corpusmill.pipeline.bpe.kernels.scan import cut_text
+from corpusmill.pipeline.bpe.kernels.scan import cut_texts
 from corpusmill.pipeline.bpe.load import Bpe
 from tests.pipeline.bpe.vocabularies import FORMS, nasty, trained
 
@@ -22,7 +22,8 @@ def pieces(bpe: Bpe, text: str) -> list[int]:
     data = np.frombuffer(text.encode(), np.uint8)
     ends = np.empty(len(data), np.int64)
     steps = np.array(bpe.engine.reading.steps, np.int64).reshape(-1, 2)
-    return ends[: cut_text(data, steps, classes(bpe.engine.reading.classes), ends)].tolist()
+    bounds = np.array([0, len(data)], np.int64)
+    return ends[: cut_texts(data, bounds, steps, classes(bpe.engine.reading.classes), ends)].tolist()
 
 
 def of_library(bpe: Bpe, text: str) -> list[int]:
