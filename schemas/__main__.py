@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent / "json"
 
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
+    from corpusmill.schemas.compression import Compression
     from corpusmill.schemas.cross_validation import CrossValidation
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
@@ -66,6 +67,7 @@ def models() -> dict[str, type[BaseModel]]:
         TaskData,
         Item,
         SpeedResults,
+        Compression,
         CrossValidation,
         FairnessResults,
         Terms,
