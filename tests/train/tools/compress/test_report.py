@@ -115,9 +115,9 @@ def test_figures_are_their_definitions(config: Make, shards: Folder) -> None:
     assert found.after.value - found.before.value == pytest.approx(wanted.value, rel=1e-4)
 
     rows = by_hand(models, opened.validation["books"], plain)
-    assert found.divergence.value == pytest.approx(rows[0].mean(), rel=1e-4)
+    assert found.divergence.value == pytest.approx(float(rows[0].mean()), rel=1e-4)
     assert found.divergence_p99 == pytest.approx(np.quantile(rows[0].numpy(), 0.99), rel=1e-4)
-    assert found.agreement.value == pytest.approx(rows[1].double().mean())
+    assert found.agreement.value == pytest.approx(float(rows[1].double().mean()))
     assert 0 < found.agreement.value < 1 and found.divergence.n == 4
 
 
