@@ -55,7 +55,7 @@ def train(form: str, documents: list[str]) -> bytes:
     """`tokenizer.json` of a form, trained on these documents."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    from corpusmill.pipeline.tokenizer.train import pre_tokenizer
+    from corpusmill.common.pre_tokenizers import pre_tokenizer
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()

@@ -156,7 +156,7 @@ def library(folder: Path) -> bytes:
     """The library alone: the same documents as strings, the same settings."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    from corpusmill.pipeline.tokenizer.train import pre_tokenizer
+    from corpusmill.common.pre_tokenizers import pre_tokenizer
     from corpusmill.schemas.tokenizer import TokenizerParams
 
     sections = json.loads(Tokenizer(models.BPE()).to_str())

@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent / "json"
 
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
+    from corpusmill.schemas.compression import Compression
     from corpusmill.schemas.conversations import Conversations
     from corpusmill.schemas.cross_validation import CrossValidation
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
@@ -68,6 +69,7 @@ def models() -> dict[str, type[BaseModel]]:
         TaskData,
         Item,
         SpeedResults,
+        Compression,
         CrossValidation,
         FairnessResults,
         Terms,

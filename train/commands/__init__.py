@@ -10,6 +10,7 @@ import typer
 from corpusmill.train.commands.calibration import calibration
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.comparison import compare_models
+from corpusmill.train.commands.compress import compress
 from corpusmill.train.commands.cross_validate import cross_validate
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.fairness import fairness
@@ -47,6 +48,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (glitch_tokens, "runs/quickstart/train --most-seen 5"),
     (judge, "runs/small runs/large --prompts prompts.jsonl"),
     (export, f"{TRAIN} model/"),
+    (compress, "runs/quickstart/train small/ --method gptq"),
     (plan, TRAIN),
     (batch, f"{TRAIN} --step 100"),
     (dashboard, f"{TRAIN} --watch 10"),

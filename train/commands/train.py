@@ -125,23 +125,49 @@ def evaluate(
 
 def export(
     run: Run,
-    out: Annotated[str, typer.Argument(metavar="OUT", help="folder or URL to write the model to")],
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16")] = "float32",
+    out: Annotated[
+        str,
+        typer.Argument(metavar="OUT", help="folder or URL to write the model to; a GGUF file may be named"),
+    ],
+    format_: Annotated[
+        str, typer.Option("--format", help="hf: the Hugging Face layout; gguf: one file for llama.cpp")
+    ] = "hf",
+    dtype: Annotated[
+        str | None, typer.Option(help="of --format hf: float32, bfloat16 or float16 [float32]")
+    ] = None,
+    type_: Annotated[
+        str | None, typer.Option("--type", help="of --format gguf: f32, f16, q8_0 or q4_0 [f16]")
+    ] = None,
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """Write the newest checkpoint in the Hugging Face layout."""
+    """Write the newest checkpoint in the Hugging Face layout, or as a GGUF file."""
     from corpusmill.common.storage import Folder
     from corpusmill.train.run_folder import open_run
-    from corpusmill.train.tools.hugging_face import export as work
 
-    result = work(*open_run(run, set_), Folder(out), dtype)
+    if format_ not in ("hf", "gguf"):
+        raise UserError(f"--format: must be hf or gguf, is '{format_}'")
+    if format_ == "gguf":
+        from corpusmill.train.tools.gguf.write import export as write
+
+        if dtype:
+            raise UserError("--dtype: is of --format hf; give --type")
+        result = write(*open_run(run, set_), Folder(out), type_ or "f16")
+        line = f"{result['output']}: {result['architecture']} of step {result['step']}, {result['type']}"
+        lines = [line, *(f"note: {note}" for note in result["notes"])]
+    else:
+        from corpusmill.train.tools.hugging_face import export as work
+
+        if type_:
+            raise UserError("--type: is of --format gguf; give --dtype")
+        result = work(*open_run(run, set_), Folder(out), dtype or "float32")
+        lines = [
+            f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights"
+        ]
     if json_:
         print_json(result)
     else:
-        typer.echo(
-            f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights"
-        )
+        typer.echo("\n".join(lines))
 
 
 def dashboard(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from corpusmill.train.batch import Batch
 
 CELLS = 1 << 25  # logits of each model that exist at once
+Measure = Callable[[Tensor, Tensor, Split], Tensor]  # of the logits [n, V] of two models: [n]
 
 
 def between_runs(
@@ -58,10 +59,19 @@ def between_runs(
 def divergences(p: Scorer, q: Scorer, batches: Sequence[Batch]) -> Iterator[Tensor]:
     """KL(p || q) = sum over the vocabulary of p (log p - log q) at each scored position of this data rank's batches, in nats, float32
     [B, T], 0 where nothing is scored. Collective; both models have the same layout and vocabulary, or `UserError` is raised."""
+    return _of_both(p, q, batches, _divergence)
+
+
+def agreements(p: Scorer, q: Scorer, batches: Sequence[Batch]) -> Iterator[Tensor]:
+    """Likewise 1 where both models find the same token the likeliest one, else 0."""
+    return _of_both(p, q, batches, _agreement)
+
+
+def _of_both(p: Scorer, q: Scorer, batches: Sequence[Batch], measure: Measure) -> Iterator[Tensor]:
     rows = [one.model.config.padded(one.model.vocab_size) for one in (p, q)]
     if rows[0] != rows[1]:
         raise UserError(f"the models' vocabularies differ: {rows[0]:,} and {rows[1]:,} rows")
-    both = _Both(p.world.size > 1)
+    both = _Both(p.world.size > 1, measure)
     for batch, own in p.rounds(batches):
         q.model.train(False)
         p.forward(batch, both.first)
@@ -92,10 +102,11 @@ def gathered(scorer: Scorer, values: Sequence[float]) -> npt.NDArray[np.float64]
 
 
 class _Both:
-    """The states of the first model until the second one has its own. `sharded`: weights are gathered for a forward pass alone."""
+    """The states of the first model until the second one has its own. `sharded`: weights are gathered for a forward pass alone;
+    `measure`: what is computed of both."""
 
-    def __init__(self, sharded: bool) -> None:
-        self.sharded = sharded
+    def __init__(self, sharded: bool, measure: Measure) -> None:
+        self.sharded, self.measure = sharded, measure
         self._p: States | None = None
 
     def first(
@@ -120,9 +131,26 @@ class _Both:
         found = []
         step = max(1, CELLS // len(weight))
         for start in range(0, len(q.places), step):
-            logs = [_log_softmax(states.logits(start, start + step), split) for states in (p, q)]
-            found.append(split.sum((logs[0].exp() * (logs[0] - logs[1])).sum(-1)).clamp(min=0.0))
+            found.append(self.measure(p.logits(start, start + step), q.logits(start, start + step), split))
         return q.spread(found, labels)
+
+
+def _divergence(p: Tensor, q: Tensor, split: Split) -> Tensor:
+    logs = [_log_softmax(logits, split) for logits in (p, q)]
+    return split.sum((logs[0].exp() * (logs[0] - logs[1])).sum(-1)).clamp(min=0.0)
+
+
+def _agreement(p: Tensor, q: Tensor, split: Split) -> Tensor:
+    return (_likeliest(p, split) == _likeliest(q, split)).to(p.dtype)
+
+
+def _likeliest(logits: Tensor, split: Split) -> Tensor:
+    """The numbers of the likeliest tokens, as float64."""
+    highest, place = logits.max(-1)
+    number = (place + split.rank * logits.shape[1]).double()
+    if split.size == 1:
+        return number
+    return split.max(torch.where(highest == split.max(highest), number, -1.0))
 
 
 def _log_softmax(logits: Tensor, split: Split) -> Tensor:

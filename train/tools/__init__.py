@@ -1,1 +1,1 @@
-"""Beside a run: estimates before it, searches over many, and models in other tools' formats."""
+"""Beside a run: estimates before it, searches over many, models in other tools' formats, and smaller ones made of it."""

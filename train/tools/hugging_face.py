@@ -40,15 +40,35 @@ def export(
     """
     if dtype not in DTYPES:
         raise UserError(f"--dtype: must be {', '.join(DTYPES)}, is '{dtype}'")
+    refuse_model_in(out)
+    made = architecture_of(config, run)
+    found = newest_checkpoint(run)
+    count, size = write_model(config, run, out, made, checkpoint.read_tensors(found), dtype, shard_bytes)
+    return {"output": out.url, "architecture": made.name, "step": found.step, "files": count, "bytes": size}
+
+
+def refuse_model_in(out: Folder) -> None:
+    """Raise `UserError` if `out` holds a model."""
     if (out / CONFIG).exists():
         raise UserError(f"{out}: holds a {CONFIG} already; name an empty folder")
-    kept = run_vocabulary(config, run)
-    rows = config.model.padded(kept.vocab_size)
-    made = architecture(config.model, rows, config.data.sequence_length)
-    found = newest_checkpoint(run)
-    count, size = write_weights(out, made, checkpoint.read_tensors(found), DTYPES[dtype], shard_bytes)
+
+
+def architecture_of(config: TrainConfig, run: Folder) -> Architecture:
+    """Of a run's model, or what `config` has in its place. Raises `UserError` by key if there is none."""
+    rows = config.model.padded(run_vocabulary(config, run).vocab_size)
+    return architecture(config.model, rows, config.data.sequence_length)
+
+
+def write_model(
+    config: TrainConfig, run: Folder, out: Folder, made: Architecture, ours: Tensors, dtype: str = "float32",
+    shard_bytes: int = SHARD_BYTES,
+) -> tuple[int, int]:  # fmt: skip
+    """Write tensors of a decoder to `out` with all that a model in this layout has beside them, the tokenizer that of the run;
+    (files, bytes of tensors)."""
+    count, size = write_weights(out, made, ours, DTYPES[dtype], shard_bytes)
+    eos = run_vocabulary(config, run).eos_id
     tokenizer = (run / TOKENIZER).read()
-    end = token(tokenizer, kept.eos_id)
+    end = token(tokenizer, eos)
     (out / TOKENIZER).write(tokenizer)
     template = template_in(run)
     if template is not None:
@@ -56,10 +76,10 @@ def export(
     (out / "tokenizer_config.json").write(tokenizer_config(tokenizer, end, template))
     (out / "special_tokens_map.json").write(special_tokens_map(tokenizer, end))
     # In training a document follows an end-of-text token: generation begins with one.
-    ends = {"bos_token_id": kept.eos_id, "eos_token_id": kept.eos_id}
+    ends = {"bos_token_id": eos, "eos_token_id": eos}
     write_json(out / GENERATION, ends)
     write_json(out / CONFIG, {"architectures": [made.name], **made.config, **ends, "torch_dtype": dtype})
-    return {"output": out.url, "architecture": made.name, "step": found.step, "files": count, "bytes": size}
+    return count, size
 
 
 def token(tokenizer: bytes, number: int) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from corpusmill.common.pre_tokenizers import pre_tokenizer
 from corpusmill.pipeline.bpe.engine import Engine
 from corpusmill.pipeline.bpe.kernels.merge import MAX_ID
 from corpusmill.pipeline.bpe.kernels.pretokenize import CL100K, DIGITS, GPT2, NUMBERS, O200K
 from corpusmill.pipeline.bpe.recognise import Reading, UnknownToUs, nfc, read
-from corpusmill.pipeline.tokenizer.train import pre_tokenizer
 from tests.pipeline.bpe.vocabularies import FORMS, byte_level, digits, sequence, split, trained
 
 ANY = r"\p{N}+"

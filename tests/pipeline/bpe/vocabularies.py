@@ -9,9 +9,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from corpusmill.common.pre_tokenizers import GPT4O
 from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.bpe.recognise import _DEEPSEEK, CJK_RANGES, _cl100k, _gpt2, _o200k
-from corpusmill.pipeline.tokenizer.train import GPT4O
 
 EOS = "<|endoftext|>"
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, models
 
-from corpusmill.pipeline.tokenizer.train import normalizer, pre_tokenizer
+from corpusmill.common.pre_tokenizers import pre_tokenizer
+from corpusmill.pipeline.tokenizer.train import normalizer
 
 NAMES, DIGITS = ("gpt2", "llama3", "gpt4o"), ("as_pattern", "triples", "single")
 

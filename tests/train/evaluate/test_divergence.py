@@ -19,8 +19,9 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.commands import register
 from corpusmill.train.evaluate import divergence
-from corpusmill.train.evaluate.divergence import divergences, mean_divergence
+from corpusmill.train.evaluate.divergence import agreements, divergences, mean_divergence
 from corpusmill.train.evaluate.documents import kept
+from corpusmill.train.model.split import Split
 from corpusmill.train.trainer import train
 from tests.train.evaluate.scorer_layouts import batches
 from tests.train.evaluate.test_scorer import scorer
@@ -49,6 +50,50 @@ def test_it_is_the_definition(config: Make, monkeypatch: pytest.MonkeyPatch, cel
     assert mean.value == pytest.approx(sums / count, rel=1e-5) and mean.n == 6
     assert (mean.low or 0) < mean.value < (mean.high or 0)
     assert mean_divergence(q, p, rows).value != pytest.approx(mean.value, rel=1e-3)
+
+
+def test_agreement_is_the_share_of_equal_choices(config: Make) -> None:
+    made, rows = [model(1), model(1), model(2)], batches(2)
+    scorers = [scorer(one, config) for one in made]
+    assert all(
+        (part[batch["labels"] >= 0] == 1).all()
+        for part, batch in zip(agreements(*scorers[:2], rows), rows, strict=True)
+    )
+    for batch, part in zip(rows, agreements(scorers[0], scorers[2], rows), strict=True):
+        inputs = [batch[name] for name in ("documents", "positions")]
+        with torch.no_grad():
+            choices = [one(batch["tokens"], None, *inputs).argmax(-1) for one in (made[0], made[2])]
+        scored = batch["labels"] >= 0
+        assert torch.equal(part[scored] == 1, (choices[0] == choices[1])[scored]) and not part[~scored].any()
+
+
+def test_agreement_is_of_the_whole_vocabulary_where_processes_have_parts_of_it() -> None:
+    """Each of two processes sees what the other one has through `max`."""
+    p, q = (torch.randn(50, 8, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    q[::2] = p[::2] * 2
+    wanted = (p.argmax(-1) == q.argmax(-1)).float()
+
+    class Half(Split):
+        size = 2
+
+        def __init__(self, rank: int, others: list[torch.Tensor], sent: list[torch.Tensor]) -> None:
+            self.rank, self.others, self.sent = rank, iter(others), sent
+
+        def max(self, x: torch.Tensor) -> torch.Tensor:
+            self.sent.append(x)
+            other = next(self.others, None)
+            return x if other is None else torch.maximum(x, other)
+
+    sent: list[list[torch.Tensor]] = [[], []]
+    for _ in range(3):  # what is sent second depends on what was received first
+        before, sent = sent, [[], []]
+        found = [
+            divergence._agreement(
+                p[:, 4 * r : 4 * r + 4], q[:, 4 * r : 4 * r + 4], Half(r, before[1 - r], sent[r])
+            )
+            for r in (0, 1)
+        ]
+    assert torch.equal(found[0], wanted) and torch.equal(found[1], wanted) and 0 < wanted.mean() < 1
 
 
 def test_of_a_model_with_itself_it_is_0(config: Make) -> None:

@@ -1,0 +1,100 @@
+"""Rounded weights are within half a step of their own; GPTQ's are further from them and nearer in what the product gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from corpusmill.train.tools.compress.quantise import Quantised, gptq, highest, quantise
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def steps(found: Quantised) -> Tensor:
+    """The scale of each weight."""
+    return found.scales.float().repeat_interleave(found.group, dim=1)[:, : found.codes.shape[1]]
+
+
+@given(
+    st.sampled_from([(8, None), (4, 32), (4, 64), (4, 128)]),
+    st.integers(1, 5),
+    st.integers(1, 200),
+    st.floats(-6, 3),
+    st.integers(0, 1000),
+)
+def test_no_weight_moves_by_more_than_half_a_step(
+    kind: tuple[int, int | None], rows: int, width: int, size: float, seed: int
+) -> None:
+    bits, group = kind
+    weight = normal(rows, width, seed=seed) * 10.0**size
+    weight[:, ::7] = 0.0
+    found = quantise(weight, bits, group)
+    assert found.codes.shape == weight.shape and found.codes.dtype == torch.int8
+    assert found.scales.shape == (rows, -(-width // min(group or width, width)))
+    assert int(found.codes.abs().max()) <= highest(bits) == 2 ** (bits - 1) - 1
+    values, step = found.values(), steps(found)
+    assert ((values - weight).abs() <= step * 0.5001).all() and (values[:, ::7] == 0).all()
+
+
+def test_by_hand() -> None:
+    found = quantise(torch.tensor([[0.0, 1.0, -127.0, 63.4, 0.5], [0.0] * 5]), 8)
+    assert found.codes.tolist() == [[0, 1, -127, 63, 0], [0] * 5]
+    assert found.values()[0].tolist() == [0.0, 1.0, -127.0, 63.0, 0.0]
+    grouped = quantise(torch.tensor([[7.0, -3.4, 0.7, 0.1]]), 4, 2)
+    assert grouped.codes.tolist() == [[7, -3, 7, 1]] and grouped.scales.shape == (1, 2)
+
+
+def correlated(count: int, width: int, seed: int) -> Tensor:
+    """Inputs whose features depend on each other, of unequal size."""
+    return (
+        normal(count, width, seed=seed) @ normal(width, width, seed=seed + 1) * torch.linspace(0.1, 2, width)
+    )
+
+
+def error(weight: Tensor, values: Tensor, hessian: Tensor) -> float:
+    """The mean square of what changes in the product's outputs."""
+    moved = (weight - values).double()
+    return float(((moved @ hessian) * moved).sum())
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize("width", [96, 160, 300])
+def test_gptq_changes_the_outputs_less_than_rounding(group: int, width: int) -> None:
+    for seed in range(3):
+        weight, x = normal(24, width, seed=seed), correlated(2 * width, width, 10 + seed).double()
+        hessian = x.T @ x / len(x)
+        found = gptq(weight, hessian, 4, group)
+        assert int(found.codes.abs().max()) <= 7 and found.scales.shape == (24, -(-width // group))
+        nearest = quantise(weight, 4, group)
+        assert error(weight, found.values(), hessian) < 0.8 * error(weight, nearest.values(), hessian)
+        assert (found.values() - weight).square().sum() > (nearest.values() - weight).square().sum()
+
+
+def test_of_independent_inputs_gptq_is_rounding() -> None:
+    weight = normal(8, 96)
+    for hessian in (torch.eye(96), torch.zeros(96, 96)):
+        found, nearest = gptq(weight, hessian, 4, 32), quantise(weight, 4, 32)
+        assert torch.equal(found.codes, nearest.codes) and torch.equal(found.scales, nearest.scales)
+
+
+def test_a_feature_that_was_never_seen_is_rounded() -> None:
+    weight, x = normal(8, 64), correlated(200, 64, 5).double()
+    x[:, 9] = 0.0
+    found = gptq(weight, x.T @ x / len(x), 4, 64).values()
+    first = quantise(weight, 4, 64)
+    assert torch.equal(found[:, 9], first.values()[:, 9]) and not torch.equal(found, first.values())
+
+
+def test_the_block_of_columns_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors that reach far columns late are those that reach them at once."""
+    weight, x = normal(8, 160), correlated(400, 160, 5).double()
+    hessian = x.T @ x / len(x)
+    found = gptq(weight, hessian, 4, 32)
+    monkeypatch.setattr("corpusmill.train.tools.compress.quantise.BLOCK", 32)
+    other = gptq(weight, hessian, 4, 32)
+    assert (found.codes != other.codes).float().mean() < 0.01

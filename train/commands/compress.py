@@ -1,0 +1,90 @@
+"""`corpusmill compress`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.compression import Compression
+    from corpusmill.schemas.evaluation import Estimate
+
+
+def compress(
+    run: Run,
+    out: Annotated[str, typer.Argument(metavar="OUT", help="folder or URL to write the model to")],
+    method: Annotated[str, typer.Option(help="int8, int4, gptq, magnitude, wanda or depth")],
+    group: Annotated[
+        int | None, typer.Option(help="int4, gptq: weights that share a scale: 32, 64 or 128 [32]")
+    ] = None,
+    share: Annotated[
+        float | None, typer.Option(help="magnitude, wanda: share of each row to prune [0.5]")
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(metavar="N:M", help="magnitude, wanda: keep N of every M weights instead, as 2:4"),
+    ] = None,
+    layers: Annotated[int | None, typer.Option(help="depth: how many layers to remove")] = None,
+    set_: Set = None,
+    json_: Json = False,
+) -> None:
+    """Quantise or prune the newest checkpoint; what that changes, and a model to go on from."""
+    from corpusmill.common.config import validate
+    from corpusmill.common.storage import Folder
+    from corpusmill.schemas.compression import CompressionSettings
+    from corpusmill.train.run_folder import open_run
+    from corpusmill.train.tools.compress.compress import compress as work
+
+    given = {"method": method, "group": group, "share": share, "pattern": pattern, "layers": layers}
+    settings = validate(CompressionSettings, given, "compress")
+    result = work(*open_run(run, set_), Folder(out), settings)
+    if json_:
+        print_json(result.model_dump(mode="json"))
+        return
+    print_table(_lines(result), f"{result.name}, step {result.step}, {method}: validation split, in float32")
+    before, after = result.bytes_before / 1e6, result.bytes_after / 1e6
+    typer.echo(f"weights: {before:,.2f} MB in bfloat16, {after:,.2f} MB as this method would store them")
+    typer.echo(f"zeros: {result.zeros:.2%} of the weights of the layers' matrices")
+    start = "".join(f" --set model.{key}={value}" for key, value in result.model.items())
+    if result.removed:
+        typer.echo(f"removed: layers {', '.join(map(str, result.removed))}, counted from 0")
+    typer.echo(f"{Folder(out)}: in float32; to train on: --set init_from={Folder(out)}{start}")
+
+
+def _lines(result: Compression) -> list[list[str]]:
+    lines = [
+        [
+            "source",
+            "bits a byte",
+            "after",
+            "change",
+            "95 %",
+            "KL, nats a token",
+            "99 % of tokens",
+            "same choice",
+        ]
+    ]
+    for name, row in result.sources.items():
+        lines.append(
+            [
+                name, _value(row.before), _value(row.after), _value(row.difference, "+"), _ends(row.difference),
+                f"{row.divergence.value:.5f}", f"{row.divergence_p99:.5f}", f"{row.agreement.value:.2%}",
+            ]
+        )  # fmt: skip
+    if len(result.sources) > 1:
+        ends = [_value(result.difference, "+"), _ends(result.difference)]
+        lines.append(["mean of sources", "", "", *ends, "", "", ""])
+    return lines
+
+
+def _value(found: Estimate | None, sign: str = "") -> str:
+    return "–" if found is None else f"{found.value:{sign}.4f}"
+
+
+def _ends(found: Estimate | None) -> str:
+    if found is None or found.low is None:
+        return "–"
+    return f"{found.low:+.4f} to {found.high:+.4f}"

@@ -1,0 +1,86 @@
+"""Weights in few bits: symmetric, round to nearest or by GPTQ (Frantar et al. 2023), a scale in float16 for each row or group of a
+row."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+BLOCK = 128  # columns after which GPTQ's errors reach the columns further right
+DAMPING = 0.01  # of the mean diagonal, added to the diagonal
+# Of scales in float16: below the first one, rounding the scale could move the largest weight by more than half of it.
+LEAST, MOST = 2.0**-17, torch.finfo(torch.float16).max
+
+
+class Quantised(NamedTuple):
+    """`codes`: int8 [rows, in]; `scales`: float16 [rows, groups], each of `group` neighbouring weights of a row, the last one's
+    perhaps fewer."""
+
+    codes: Tensor
+    scales: Tensor
+    group: int
+
+    def values(self) -> Tensor:
+        """codes x scales, float32 [rows, in]."""
+        spread = self.scales.float().repeat_interleave(self.group, dim=1)
+        return self.codes * spread[:, : self.codes.shape[1]]
+
+
+def highest(bits: int) -> int:
+    """The largest code; the smallest one is its negative."""
+    return int(2 ** (bits - 1)) - 1
+
+
+def quantise(weight: Tensor, bits: int, group: int | None = None) -> Quantised:
+    """Round `weight` [rows, in] to nearest; `group`: weights of a row that share a scale (None: all of them). No value is further from
+    its weight than half a scale."""
+    rows, width = weight.shape
+    group = min(group or width, width)
+    parts = F.pad(weight.float(), (0, -width % group)).view(rows, -1, group)
+    scales = _scales(parts.abs().amax(-1), bits)
+    codes = _codes(parts, scales[..., None], bits)
+    return Quantised(codes.view(rows, -1)[:, :width].to(torch.int8), scales, group)
+
+
+def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float = DAMPING) -> Quantised:
+    """Round `weight` [rows, in] column by column, each time moving the columns to the right so that the product's outputs change
+    least. `hessian` [in, in]: the mean of x x^T over inputs x. Features that were never seen are rounded to nearest.
+    """
+    weight, hessian = weight.double().clone(), hessian.double().clone()
+    rows, width = weight.shape
+    group = min(group, width)
+    diagonal = hessian.diagonal()  # a view
+    mean = diagonal.mean()
+    diagonal[diagonal == 0] = mean if mean > 0 else 1.0
+    diagonal += damping * mean
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(hessian))
+    upper = torch.linalg.cholesky(inverse, upper=True)
+    codes = torch.empty(rows, width, dtype=torch.int8, device=weight.device)
+    scales = torch.empty(rows, -(-width // group), dtype=torch.float16, device=weight.device)
+    step = max(BLOCK // group, 1) * group
+    for first in range(0, width, step):
+        last = min(first + step, width)
+        errors = weight.new_zeros(rows, last - first)
+        for column in range(first, last):
+            if column % group == 0:
+                scales[:, column // group] = _scales(weight[:, column : column + group].abs().amax(1), bits)
+            scale = scales[:, column // group]
+            code = _codes(weight[:, column], scale, bits)
+            codes[:, column] = code.to(torch.int8)
+            error = (weight[:, column] - code * scale.double()) / upper[column, column]
+            weight[:, column:last] -= error[:, None] * upper[column, column:last]
+            errors[:, column - first] = error
+        weight[:, last:] -= errors @ upper[first:last, last:]
+    return Quantised(codes, scales, group)
+
+
+def _scales(largest: Tensor, bits: int) -> Tensor:
+    """By which the largest weights have the largest code."""
+    return (largest / highest(bits)).clamp(LEAST, MOST).half()
+
+
+def _codes(weight: Tensor, scale: Tensor, bits: int) -> Tensor:
+    return (weight / scale.to(weight.dtype)).round().clamp(-highest(bits), highest(bits))
