@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from corpusmill.schemas.adapter import AdapterConfig
 from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.distillation import DistillationConfig
 from corpusmill.schemas.guard import GuardConfig
@@ -141,6 +142,11 @@ class TrainConfig(Strict):
         exclude_if=lambda value: value is None,
         description="learn from a teacher's distribution; null: not",
     )
+    adapter: AdapterConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="train LoRA, rsLoRA or DoRA on the weights of init_from, which stay as they are",
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     precision: Precision = Field(
@@ -219,6 +225,15 @@ class TrainConfig(Strict):
             raise ValueError("distillation and objective exclude each other: leave one of them out")
         if self.model.z_loss:
             raise ValueError("distillation: has no z-loss: set model.z_loss to 0")
+        return self
+
+    @model_validator(mode="after")
+    def adapters(self) -> TrainConfig:
+        if self.adapter is not None:
+            try:
+                self.adapter.check(self.model, self.precision, self.init_from)
+            except ValueError as error:
+                raise ValueError(f"adapter: {error}") from None
         return self
 
     @model_validator(mode="after")

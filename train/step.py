@@ -139,7 +139,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     state.window += losses if taken is None else losses.where(taken, 0.0)
     rate = rate_at(config, state.step) * state.lr_factor
     set_rate(state.optimizer, rate)
-    changes = step_where(state.optimizer, taken, model.parameters() if collect_stats else None)
+    changes = step_where(state.optimizer, taken, model.trained() if collect_stats else None)
     if "load" in sums:  # equal loads move nothing
         load = sums["load"] if taken is None else sums["load"].where(taken, 0)
         for piece in model.parts:
@@ -148,7 +148,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     if not collect_stats:
         return Metrics(rate, norm, scale, signals=signals)
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}
-    weights = model.norm([local(p.detach()) for p in model.parameters()])
+    weights = model.norm([local(p.detach()) for p in model.trained()])
     return Metrics(rate, norm, scale, weights, model.combined(changes), auxiliary, activation, signals)
 
 

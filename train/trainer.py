@@ -20,6 +20,7 @@ from corpusmill.train.data.shards import Shards, open_run_data
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.finetune.distill import make_distiller
 from corpusmill.train.finetune.objective import make_objective, validated
+from corpusmill.train.finetune.start import starting_model
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
@@ -29,7 +30,6 @@ from corpusmill.train.log.probe import look_inside
 from corpusmill.train.log.profile import Profile
 from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.log.stragglers import Stragglers, computing
-from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import in_warmup
@@ -52,7 +52,6 @@ from corpusmill.train.run_folder import (
     write_reading,
 )
 from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, label_count, train_step
-from corpusmill.train.tools.start import load_start
 
 if TYPE_CHECKING:
     from corpusmill.train.evaluate.tasks.during import Scores, TaskCurves
@@ -236,8 +235,7 @@ class Trainer:
                 self._describe()
                 write_reading(self.folder, self.shards.tokenizer(), self.shards.chat_template())
             if self.config.init_from:
-                whole = Decoder(self.config.model, self.shards.set.vocab_size)
-                load_start(whole, Folder(self.config.init_from), self.shards.tokenizer())
+                whole = starting_model(self.config, self.shards.set.vocab_size, self.shards.tokenizer())
                 state.model.load_whole(whole.state_dict())
             self._open_log([])
             return
@@ -346,6 +344,8 @@ class Trainer:
             f"{self.config.name}: {count / 1e6:.2f} M parameters, {tokens:,} tokens a step,"
             f" {self.world.size} process(es) on {self.world.device.type}, {self.config.precision}; {start}"
         )
+        if line := self.state.model.trained_line:
+            self.console.print(line)
 
     def _result(self) -> dict[str, Any]:
         """What result.json holds; written by the first process, empty in the others."""

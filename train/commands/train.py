@@ -130,10 +130,14 @@ def export(
         typer.Argument(metavar="OUT", help="folder or URL to write the model to; a GGUF file may be named"),
     ],
     format_: Annotated[
-        str, typer.Option("--format", help="hf: the Hugging Face layout; gguf: one file for llama.cpp")
+        str,
+        typer.Option(
+            "--format",
+            help="hf: the Hugging Face layout; gguf: one file for llama.cpp; peft: a run's adapter alone",
+        ),
     ] = "hf",
     dtype: Annotated[
-        str | None, typer.Option(help="of --format hf: float32, bfloat16 or float16 [float32]")
+        str | None, typer.Option(help="of --format hf and peft: float32, bfloat16 or float16 [float32]")
     ] = None,
     type_: Annotated[
         str | None, typer.Option("--type", help="of --format gguf: f32, f16, q8_0 or q4_0 [f16]")
@@ -141,25 +145,30 @@ def export(
     set_: Set = None,
     json_: Json = False,
 ) -> None:
-    """Write the newest checkpoint in the Hugging Face layout, or as a GGUF file."""
+    """Write the newest checkpoint in the Hugging Face layout, as a GGUF file, or its adapter in PEFT's format."""
     from corpusmill.common.storage import Folder
     from corpusmill.train.run_folder import open_run
 
-    if format_ not in ("hf", "gguf"):
-        raise UserError(f"--format: must be hf or gguf, is '{format_}'")
+    if format_ not in ("hf", "gguf", "peft"):
+        raise UserError(f"--format: must be hf, gguf or peft, is '{format_}'")
     if format_ == "gguf":
         from corpusmill.train.tools.gguf.write import export as write
 
         if dtype:
-            raise UserError("--dtype: is of --format hf; give --type")
+            raise UserError("--dtype: is of --format hf and peft; give --type")
         result = write(*open_run(run, set_), Folder(out), type_ or "f16")
         line = f"{result['output']}: {result['architecture']} of step {result['step']}, {result['type']}"
         lines = [line, *(f"note: {note}" for note in result["notes"])]
+    elif type_:
+        raise UserError("--type: is of --format gguf; give --dtype")
+    elif format_ == "peft":
+        from corpusmill.train.finetune.peft import export_adapter
+
+        result = export_adapter(*open_run(run, set_), Folder(out), dtype or "float32")
+        lines = [f"{result['output']}: the adapter of step {result['step']}, {result['tensors']} tensors"]
     else:
         from corpusmill.train.tools.hugging_face import export as work
 
-        if type_:
-            raise UserError("--type: is of --format gguf; give --dtype")
         result = work(*open_run(run, set_), Folder(out), dtype or "float32")
         lines = [
             f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights"

@@ -23,6 +23,7 @@ from corpusmill.train.evaluate.documents import document_losses, keep
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.statistics import estimate, linearised, mean_of
 from corpusmill.train.log.sinks import log_line
+from corpusmill.train.model.adapters import merge, with_adapters
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
@@ -70,10 +71,10 @@ def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
 def load_model(
     config: TrainConfig, found: checkpoint.Checkpoint, vocab_size: int, device: torch.device
 ) -> Decoder:
-    """The model of a checkpoint, ready to score or to sample."""
-    model = Decoder(config.model, vocab_size, config.seed)
+    """The model of a checkpoint, ready to score or to sample; adapters are merged into its weights."""
+    model = with_adapters(Decoder(config.model, vocab_size, config.seed), config.adapter, config.seed)
     checkpoint.restore(found, model)
-    return model.to(device).eval()
+    return merge(model).to(device).eval()
 
 
 def identity(

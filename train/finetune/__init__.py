@@ -1,1 +1,2 @@
-"""Objectives and parts of a model for training after pretraining: losses of preferences. The trainer is the one of pretraining."""
+"""What runs after pretraining have beside those of pretraining, on the same trainer: objectives of preferences, distillation, adapters
+with PEFT's file format, and the model that a run starts from."""

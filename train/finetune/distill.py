@@ -167,7 +167,7 @@ def make_distiller(config: TrainConfig, shards: Shards, world: World) -> Distill
         raise UserError(f"distillation.teacher: {folder}: parallel: {error}") from None
     whole = Decoder(model, size)
     load_start(whole, folder, shards.tokenizer())
-    teacher = build(config.model_copy(update={"model": model}), size, world, frozen=True)
+    teacher = build(config.model_copy(update={"model": model, "adapter": None}), size, world, frozen=True)
     teacher.load_whole(whole.state_dict())
     return Distiller(config.distillation, teacher, config.model.loss_chunk)
 

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 def make_objective(
     config: TrainConfig, model: ParallelModel, shards: Shards, world: World
 ) -> Preference | None:
-    """None: the next token. Collective: a reference is the model that training starts from (`init_from`), frozen."""
+    """None: the next token. Collective: a reference is the model that training starts from (`init_from`), frozen. With an adapter it
+    is `model` itself, whose weights are those of `init_from`, without the adapter: it takes no memory."""
     if config.objective is None:
         return None
     reference = None
-    if config.objective.needs_reference:
+    if config.objective.needs_reference and config.adapter is not None:
+        reference = model
+    elif config.objective.needs_reference:
         assert config.init_from is not None
         reference = build(config, shards.set.vocab_size, world, frozen=True)
         whole = Decoder(config.model, shards.set.vocab_size)

@@ -17,6 +17,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.schemas.shards import Target
 from corpusmill.train.batch import Answers, Batch, MicroBatch, answers_of, copying, inputs
 from corpusmill.train.finetune.losses import Sums, pair_losses, single_losses
+from corpusmill.train.model.adapters import adapters_off
 from corpusmill.train.model.losses import IGNORED
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Counts(NamedTuple):
 
 
 class Preference:
-    """An objective, with the reference that it has."""
+    """An objective, with the reference that it has: another model, or this one with its adapters switched off."""
 
     def __init__(
         self, config: PreferenceConfig, model: ParallelModel, reference: ParallelModel | None, world: World
@@ -54,7 +55,8 @@ class Preference:
         `counts`: of more than these micro-batches, if they are a part."""
         answers = [self._checked(part.answers) for part in parts]
         counts = counts or self._counts(answers)
-        references = [self._sums(self.reference, part, context) for part in parts]
+        with adapters_off(self.reference.parts if self.reference is self.model else ()):
+            references = [self._sums(self.reference, part, context) for part in parts]
         z = torch.zeros((), device=self.world.device)
         if self.config.loss == "kto":
             z = self._divergence(parts, references, context)

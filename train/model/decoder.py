@@ -21,6 +21,7 @@ from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
+    from corpusmill.schemas.adapter import AdapterConfig
     from corpusmill.schemas.model import ModelConfig
 
 
@@ -36,6 +37,7 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int, seed: int = 0) -> None:
         super().__init__()
         self.config, self.vocab_size = config, vocab_size
+        self.adapter: AdapterConfig | None = None  # set by `corpusmill.train.model.adapters`
         self.split: Split = WHOLE
         self.first, self.last = True, True  # whether it begins with embeddings and ends with the head
         padded = config.padded(vocab_size)
@@ -148,4 +150,6 @@ class Decoder(nn.Module):
     def flops_per_token(self, length: int) -> float:
         """FLOPs of forward and backward, in rows of `length` positions: `corpusmill.train.model.flops`."""
         shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
-        return flops_per_token(shapes, length, self.config.moe.top_k if self.config.moe else 0)
+        frozen = [name for name, parameter in self.named_parameters() if not parameter.requires_grad]
+        top_k = self.config.moe.top_k if self.config.moe else 0
+        return flops_per_token(shapes, length, top_k, frozen=frozen)

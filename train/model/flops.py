@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,8 @@ import torch
 from corpusmill.common.errors import UserError, nearest
 
 MFU_FORMULA = (
-    "tokens/s of one device x (6 x active weights of matrix products + 6 x layers x heads x head_dim x sequence_length)"
+    "tokens/s of one device x (6 x active weights of matrix products, 4 x frozen ones, + 6 x layers x heads x head_dim x"
+    " sequence_length)"
     " / its peak FLOP/s in dense bf16, whatever the precision"
 )
 Shapes = Mapping[str, Sequence[int]]  # of a decoder's parameters, by name
@@ -25,32 +26,44 @@ Shapes = Mapping[str, Sequence[int]]  # of a decoder's parameters, by name
 def active_weights(shapes: Shapes, top_k: int = 0) -> float:
     """Weights of the matrix products that a token takes part in, the head among them (tied or not); no look-ups, norms or
     biases; of a stack of experts [E, out, in] the share `top_k` / E."""
-    total = 0.0 if "head.weight" in shapes else float(math.prod(shapes["embedding.weight"]))
-    return total + sum(map(math.prod, _products(shapes).values())) + _of_experts(shapes, top_k)
+    return sum(_active(shapes, top_k).values())
 
 
-def flops_per_token(shapes: Shapes, length: int, top_k: int = 0, causal: bool = True) -> float:
+def flops_per_token(
+    shapes: Shapes, length: int, top_k: int = 0, causal: bool = True, frozen: Collection[str] = ()
+) -> float:
     """FLOPs of forward and backward for one token of a sequence of `length`.
 
     6 x `active_weights`, and 12 x layers x heads x head_size x length for attention, half of it if `causal` (PaLM,
-    Chowdhery et al. 2022, appendix B). Boundaries of documents and recomputation are not taken into account.
+    Chowdhery et al. 2022, appendix B). Weights that are `frozen` count 4 x: they have no gradient, and their inputs have one (of the
+    first layer too, here). Boundaries of documents, recomputation and the norms of DoRA's rows are not taken into account.
     """
-    return 6.0 * active_weights(shapes, top_k) + 3.0 * _attention(shapes, length, causal)
+    active = _active(shapes, top_k)
+    still = sum(active.get(name, 0.0) for name in frozen)
+    return 6.0 * sum(active.values()) - 2.0 * still + 3.0 * _attention(shapes, length, causal)
 
 
 def recomputed_per_token(shapes: Shapes, length: int, top_k: int = 0, causal: bool = True) -> float:
     """FLOPs a token of the second forward pass of all layers with `full` activation checkpointing."""
     layers = {name: shape for name, shape in shapes.items() if name.startswith("layers.")}
-    weights = sum(map(math.prod, _products(layers).values())) + _of_experts(layers, top_k)
+    weights = sum(map(math.prod, _products(layers).values())) + sum(_of_experts(layers, top_k).values())
     return 2.0 * weights + _attention(shapes, length, causal)
+
+
+def _active(shapes: Shapes, top_k: int) -> dict[str, float]:
+    """Of `active_weights`, those of each parameter; of a tied head the embedding's."""
+    found = {name: float(math.prod(shape)) for name, shape in _products(shapes).items()}
+    if "head.weight" not in shapes:
+        found["embedding.weight"] = float(math.prod(shapes["embedding.weight"]))
+    return {**found, **_of_experts(shapes, top_k)}
 
 
 def _products(shapes: Shapes) -> Shapes:
     return {name: shape for name, shape in shapes.items() if len(shape) == 2 and "embedding" not in name}
 
 
-def _of_experts(shapes: Shapes, top_k: int) -> float:
-    return sum(math.prod(shape) * top_k / shape[0] for shape in shapes.values() if len(shape) == 3)
+def _of_experts(shapes: Shapes, top_k: int) -> dict[str, float]:
+    return {name: math.prod(shape) * top_k / shape[0] for name, shape in shapes.items() if len(shape) == 3}
 
 
 def _attention(shapes: Shapes, length: int, causal: bool) -> float:

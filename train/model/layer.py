@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from corpusmill.train.model.attend import Boundaries, Rotation, attend, rotate
 from corpusmill.train.model.initialise import mix
+from corpusmill.train.model.lora import LoRALinear
 from corpusmill.train.model.moe import Experts, Routed, squared_relu
 from corpusmill.train.model.split import WHOLE, Split
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
 
 LEVELS = 1 << 16  # to which the share that is dropped is rounded
+# Parameters of column-parallel products that are cut by outputs, and of row-parallel ones by inputs; some are adapters'.
+COLUMNS, ROWS = ("weight", "bias", "lora_b", "magnitude"), ("weight", "lora_a")
 
 
 def keys_of_layer(keys: Tensor | None, number: int) -> Tensor | None:
@@ -68,8 +71,10 @@ def row_parallel(product: nn.Linear, x: Tensor, split: Split) -> Tensor:
     if split.size == 1:
         whole: Tensor = product(x)
         return whole
-    y = split.scatter(product(x) if product.bias is None else F.linear(x, product.weight))
-    return y if product.bias is None else y + product.bias
+    if product.bias is None:
+        return split.scatter(product(x))
+    made = product.unbiased(x) if isinstance(product, LoRALinear) else F.linear(x, product.weight)
+    return split.scatter(made) + product.bias
 
 
 class Attention(nn.Module):
@@ -80,7 +85,7 @@ class Attention(nn.Module):
     """
 
     tensor_split: ClassVar[dict[str, int]] = {
-        **{f"{name}.{part}": 0 for name in "qkv" for part in ("weight", "bias")}, "o.weight": 1,
+        **{f"{name}.{part}": 0 for name in "qkv" for part in COLUMNS}, **{f"o.{part}": 1 for part in ROWS},
         "value_embedding.weight": 1, "value_scale": 0,
     }  # fmt: skip
 
@@ -121,7 +126,7 @@ class FeedForward(nn.Module):
     """SwiGLU (Shazeer 2020), GELU (tanh, as GPT-2) or squared ReLU (So et al. 2021)."""
 
     tensor_split: ClassVar[dict[str, int]] = {
-        **{f"{name}.{part}": 0 for name in ("gate", "up") for part in ("weight", "bias")}, "down.weight": 1,
+        **{f"{name}.{part}": 0 for name in ("gate", "up") for part in COLUMNS}, **{f"down.{part}": 1 for part in ROWS},
     }  # fmt: skip
 
     def __init__(self, config: ModelConfig, hidden: int) -> None:

@@ -44,7 +44,8 @@ def token_losses(
     if split.size > 1 or (chunk is not None and chunk < len(flat)):
         chunk = chunk or len(flat)
         ahead = summed and torch.is_grad_enabled()
-        loss, z = _Chunked.apply(flat, weight, labels.flatten(), z_loss, chunk, split, ahead)  # type: ignore[no-untyped-call]
+        how = z_loss, chunk, split, ahead, weight.requires_grad
+        loss, z = _Chunked.apply(flat, weight, labels.flatten(), *how)  # type: ignore[no-untyped-call]
     else:
         logits = F.linear(flat, weight.to(flat.dtype)).float()
         loss = F.cross_entropy(logits, labels.flatten(), reduction="none", ignore_index=IGNORED)
@@ -69,12 +70,13 @@ class _Chunked(torch.autograd.Function):
         chunk: int,
         split: Split,
         ahead: bool,
+        trained: bool,
     ) -> tuple[Tensor, Tensor]:
         ctx.z_loss, ctx.chunk, ctx.first = z_loss, chunk, split.rank * len(weight)
-        ctx.ahead, ctx.dtype = ahead, weight.dtype
+        ctx.ahead, ctx.dtype, ctx.trained = ahead, weight.dtype, trained
         losses, logs = [], []
         small = weight.to(hidden.dtype)
-        sums = _Gradients(hidden, weight) if ahead else None
+        sums = _Gradients(hidden, weight, trained) if ahead else None
         buffers = _Logits(hidden, weight, chunk)
         for h, label in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
             logits = buffers.of(h, small)
@@ -121,10 +123,11 @@ class _Chunked(torch.autograd.Function):
             # On a device this is checked there, and nobody waits.
             torch._assert_async(same, "token_losses: the losses are not summed as `summed` promised")
             # In place: a second backward pass, which nobody needs, is an error of autograd.
-            scaled = to_hidden.mul_(factor), to_weight.mul_(factor).to(ctx.dtype)
-            return *scaled, None, None, None, None, None
+            to_hidden = to_hidden.mul_(factor)
+            to_weight = to_weight.mul_(factor).to(ctx.dtype) if ctx.trained else None
+            return to_hidden, to_weight, None, None, None, None, None, None
         hidden, weight, labels, logs = ctx.saved_tensors
-        small, sums = weight.to(hidden.dtype), _Gradients(hidden, weight)
+        small, sums = weight.to(hidden.dtype), _Gradients(hidden, weight, ctx.trained)
         scored = labels != IGNORED
         by_losses, by_zs = by_losses * scored, by_zs * scored * (2 * ctx.z_loss) * logs
         buffers = _Logits(hidden, weight, ctx.chunk)
@@ -133,7 +136,8 @@ class _Chunked(torch.autograd.Function):
             probabilities = buffers.of(h, small).sub_(log_z[:, None]).exp_()
             given = (by_loss, by_z if ctx.z_loss else None)
             sums.add(h, small, buffers.gradient(probabilities, label, ctx.first, *given))
-        return sums.to_hidden, sums.to_weight.to(ctx.dtype), None, None, None, None, None
+        to_weight = sums.to_weight.to(ctx.dtype) if ctx.trained else None
+        return sums.to_hidden, to_weight, None, None, None, None, None, None
 
 
 class _Logits:
@@ -167,22 +171,24 @@ class _Logits:
 
 
 class _Gradients:
-    """Of the hidden states and the head, summed chunk by chunk.
+    """Of the hidden states and, if it is `trained`, the head, summed chunk by chunk.
 
     The head's in float32, whatever its type (ZeRO gathers it in bfloat16): a sum over many chunks in bfloat16 stands still
     once a summand is less than a 256th of it.
     """
 
-    def __init__(self, hidden: Tensor, weight: Tensor) -> None:
-        self.to_hidden, self._done = torch.empty_like(hidden), 0
-        self.to_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
+    def __init__(self, hidden: Tensor, weight: Tensor, trained: bool) -> None:
+        self.to_hidden, self._done, self._trained = torch.empty_like(hidden), 0, trained
+        like = weight if trained else weight[:0]
+        self.to_weight = torch.zeros_like(like, dtype=torch.promote_types(weight.dtype, torch.float32))
 
     def add(self, h: Tensor, small: Tensor, grad_logits: Tensor) -> None:
         """Of the next chunk: h [n, C], the head [V, C] in the same type, and `grad_logits` [n, V]."""
         with torch.autocast(h.device.type, enabled=False):
             self.to_hidden[self._done : self._done + len(h)] = grad_logits @ small
             self._done += len(h)
-            self.to_weight += grad_logits.T @ h
+            if self._trained:
+                self.to_weight += grad_logits.T @ h
 
 
 def own_rows(labels: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from corpusmill.train.model.adapters import with_adapters
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import first_values
 from corpusmill.train.parallel.fsdp import shard, sync_gradients
@@ -54,7 +55,7 @@ class ParallelModel:
         self.parts, self.world, self.mesh, self.cuts = parts, world, mesh, cuts or {}
         self.config, self.vocab_size = parts[0].config, parts[0].vocab_size
         with torch.device("meta"):
-            self.whole = Decoder(self.config, self.vocab_size)
+            self.whole = with_adapters(Decoder(self.config, self.vocab_size), parts[0].adapter)
         holders = mesh.dense.get_group("replicate") if mesh and mesh.config.zero == 0 else None
         for name, parameter in self.named_parameters():
             parameter.cuts = self.cuts.get(name, ())  # type: ignore[attr-defined]  # `corpusmill.train.parallel.sharded_parameter` asks
@@ -90,6 +91,10 @@ class ParallelModel:
     def parameters(self) -> list[nn.Parameter]:
         return [parameter for _, parameter in self.named_parameters()]
 
+    def trained(self) -> list[nn.Parameter]:
+        """Those that training changes: all, or an adapter's alone."""
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters, and the experts' biases, on which the model's outputs depend too."""
         return {name: value for part in self.parts for name, value in part.state_dict().items()}
@@ -107,6 +112,15 @@ class ParallelModel:
     def parameter_count(self) -> int:
         """Of the whole model."""
         return self.whole.parameter_count
+
+    @property
+    def trained_line(self) -> str:
+        """Which share of the whole model an adapter is; empty without one."""
+        if self.parts[0].adapter is None:
+            return ""
+        trained = sum(parameter.numel() for parameter in self.whole.parameters() if parameter.requires_grad)
+        share = trained / self.parameter_count
+        return f"adapter: {trained:,} of {self.parameter_count:,} parameters are trained ({share:.2%})"
 
     @property
     def counts(self) -> bool:
@@ -159,16 +173,17 @@ class ParallelModel:
             all_reduce(whole, mesh.dense.get_group("tensor"))
         if not self.plain and mesh.config.zero == 0 and mesh.dense.size(1) > 1:
             all_reduce(list(grads.values()), mesh.dense.get_group("replicate"))
-        if self.config.tie_embeddings and mesh.ends is not None and mesh.stage in (0, mesh.stages - 1):
-            all_reduce([grads["embedding.weight"]], mesh.ends)
+        tied = grads.get("embedding.weight") if self.config.tie_embeddings else None
+        if tied is not None and mesh.ends is not None and mesh.stage in (0, mesh.stages - 1):
+            all_reduce([tied], mesh.ends)
 
     def norm(self, tensors: list[Tensor]) -> Tensor:
-        """Euclidean norm over all processes of tensors like the parameters, in their order."""
+        """Euclidean norm over all processes of tensors like the `trained` parameters, in their order."""
         return self.combined(norms(tensors))
 
     def combined(self, found: list[list[Tensor]]) -> Tensor:
         """`norm` of tensors whose `norms` in this process are known."""
-        counts = [self.replicas(name, parameter) for name, parameter in self.named_parameters()]
+        counts = [self.replicas(name, p) for name, p in self.named_parameters() if p.requires_grad]
         return combined(found, counts, None if self.mesh is None else dist.group.WORLD)
 
     def replicas(self, name: str, parameter: Tensor) -> int:
@@ -263,10 +278,11 @@ def build(config: TrainConfig, vocab_size: int, world: World, frozen: bool = Fal
     summed = config.objective is None
     if world.size == 1:
         with world.device:  # a GPU computes the first values in parallel, and the same ones
-            whole = Decoder(config.model, vocab_size, config.seed)
+            whole = with_adapters(Decoder(config.model, vocab_size, config.seed), config.adapter, config.seed)
         adapt(whole, config, world.device)
         whole.summed = summed
-        whole.requires_grad_(not frozen)
+        if frozen:
+            whole.requires_grad_(False)
         return ParallelModel([whole], world)
     mesh, parallel = make_mesh(config.parallel, world), config.parallel
     parts: list[Decoder] = []
@@ -274,10 +290,12 @@ def build(config: TrainConfig, vocab_size: int, world: World, frozen: bool = Fal
     for piece in range(mesh.stage, parallel.pieces, parallel.pipeline):
         with torch.device("meta"):
             part = keep(Decoder(config.model, vocab_size), piece, parallel.pieces)
+            with_adapters(part, config.adapter)
             cuts.update(split_model(part, mesh))
         adapt(part, config, world.device)
         part.summed = summed
-        part.requires_grad_(not frozen)
+        if frozen:
+            part.requires_grad_(False)
         if parallel.zero:
             shard(part, mesh, TYPES[config.precision], offload_policy(config.memory))
         part.to_empty(device="cpu" if config.memory.offload == "optimizer" else world.device)

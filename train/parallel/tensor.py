@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.lora import LoRALinear, complete_columns
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.split import Split, declared_splits
 from corpusmill.train.parallel.mesh import Mesh
@@ -45,8 +46,9 @@ def split_model(model: Decoder, mesh: Mesh) -> Cuts:
             for cut in cuts:
                 shape[cut.dim] //= cut.count
             owner, _, last = name.rpartition(".")
-            part = model.get_parameter(name).new_empty(shape)
-            setattr(model.get_submodule(owner), last, nn.Parameter(part))
+            whole = model.get_parameter(name)
+            part = nn.Parameter(whole.new_empty(shape), requires_grad=whole.requires_grad)
+            setattr(model.get_submodule(owner), last, part)
             found[name] = cuts
     # `zero_bubble` computes the gradients of inputs and those of weights at different times.
     split = (
@@ -88,11 +90,14 @@ class TensorSplit(Split):
         if in_8_bits or not self.overlap:
             x = self.gather(x)
             return [linear(x) for linear in linears]
-        given = [x, *(linear.weight for linear in linears), *(linear.bias for linear in linears)]
+        adapters = any(isinstance(linear, LoRALinear) for linear in linears)
+        biases = [None if isinstance(linear, LoRALinear) else linear.bias for linear in linears]
+        given = [x, *(linear.weight for linear in linears), *biases]
         if torch.is_autocast_enabled(x.device.type):
             dtype = torch.get_autocast_dtype(x.device.type)
             given = [None if tensor is None else tensor.to(dtype) for tensor in given]
-        return list(_Columns.apply(self, len(linears), *given))  # type: ignore[no-untyped-call]
+        made = list(_Columns.apply(self, len(linears), *given))  # type: ignore[no-untyped-call]
+        return complete_columns(made, x, linears, self.gather) if adapters else made
 
     def scatter(self, x: Tensor) -> Tensor:
         found: Tensor = _Sequence.apply(x, self, True)  # type: ignore[no-untyped-call]

@@ -18,7 +18,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.conversations.model import template_in
 from corpusmill.train.data.shards import run_vocabulary
-from corpusmill.train.evaluate.splits import newest_checkpoint
+from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import TOKENIZER, write_json
 from corpusmill.train.tools.architecture import Architecture, Part, architecture
@@ -34,17 +34,24 @@ Tensors = dict[str, torch.Tensor]
 def export(
     config: TrainConfig, run: Folder, out: Folder, dtype: str = "float32", shard_bytes: int = SHARD_BYTES
 ) -> dict[str, Any]:
-    """Write the model of a run to `out`; returns a summary. config.json, which makes the folder a model, is written last.
+    """Write the model of a run to `out`, an adapter merged into its weights; returns a summary. config.json, which makes the folder a
+    model, is written last.
 
     Raises `UserError` for a model without a counterpart in that layout, or if `out` holds one already.
     """
-    if dtype not in DTYPES:
-        raise UserError(f"--dtype: must be {', '.join(DTYPES)}, is '{dtype}'")
+    dtype_named(dtype)  # refuses early
     refuse_model_in(out)
     made = architecture_of(config, run)
     found = newest_checkpoint(run)
-    count, size = write_model(config, run, out, made, checkpoint.read_tensors(found), dtype, shard_bytes)
+    count, size = write_model(config, run, out, made, trained_tensors(config, run, found), dtype, shard_bytes)
     return {"output": out.url, "architecture": made.name, "step": found.step, "files": count, "bytes": size}
+
+
+def trained_tensors(config: TrainConfig, run: Folder, found: checkpoint.Checkpoint) -> Tensors:
+    """Of the decoder in a checkpoint of a run, by name; adapters are merged into its weights."""
+    if config.adapter is None:
+        return checkpoint.read_tensors(found)
+    return load_model(config, found, run_vocabulary(config, run).vocab_size, torch.device("cpu")).state_dict()
 
 
 def refuse_model_in(out: Folder) -> None:
@@ -65,7 +72,7 @@ def write_model(
 ) -> tuple[int, int]:  # fmt: skip
     """Write tensors of a decoder to `out` with all that a model in this layout has beside them, the tokenizer that of the run;
     (files, bytes of tensors)."""
-    count, size = write_weights(out, made, ours, DTYPES[dtype], shard_bytes)
+    count, size = write_weights(out, made, ours, dtype_named(dtype), shard_bytes)
     eos = run_vocabulary(config, run).eos_id
     tokenizer = (run / TOKENIZER).read()
     end = token(tokenizer, eos)
@@ -80,6 +87,13 @@ def write_model(
     write_json(out / GENERATION, ends)
     write_json(out / CONFIG, {"architectures": [made.name], **made.config, **ends, "torch_dtype": dtype})
     return count, size
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """The type of the option `--dtype`. Raises `UserError` for another name."""
+    if name not in DTYPES:
+        raise UserError(f"--dtype: must be {', '.join(DTYPES)}, is '{name}'")
+    return DTYPES[name]
 
 
 def token(tokenizer: bytes, number: int) -> str:
@@ -241,13 +255,13 @@ def files(folder: Folder) -> list[str]:
     return [WEIGHTS]
 
 
-def read_json(file: Folder) -> dict[str, Any]:
+def read_json(file: Folder, what: str = "a model in the Hugging Face layout") -> dict[str, Any]:
+    """The object that a folder's config file holds. Raises `UserError` if there is no such file, naming `what` the folder is not, and if
+    it is not JSON."""
     try:
         value = json.loads(file.read())
     except FileNotFoundError:
-        raise UserError(
-            f"{file.parent}: is not a model in the Hugging Face layout: it has no {file.name}"
-        ) from None
+        raise UserError(f"{file.parent}: is not {what}: it has no {file.name}") from None
     except ValueError:
         raise UserError(f"{file}: is not JSON") from None
     return dict(value)

@@ -1,5 +1,5 @@
-"""The weights that a run starts from (`init_from`): those of another run's newest checkpoint, or of a model in the Hugging Face
-layout."""
+"""The weights that a run starts from (`init_from`): those of another run's newest checkpoint, its adapter merged, or of a model in
+the Hugging Face layout."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import torch
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.train import checkpoint
-from corpusmill.train.evaluate.splits import newest_checkpoint
+from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import DATA, TOKENIZER, open_run
 from corpusmill.train.tools.hugging_face import load_weights, vocabulary
@@ -37,4 +36,5 @@ def load_start(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
         raise UserError(
             f"init_from: {run / TOKENIZER}: is not the tokenizer of the data; make shards with it, or start from another model"
         )
-    checkpoint.restore(newest_checkpoint(run), model)
+    found = load_model(config, newest_checkpoint(run), model.vocab_size, model.embedding.weight.device)
+    model.load_state_dict(found.state_dict())

@@ -20,6 +20,7 @@ from corpusmill.train.parallel.mesh import World, join
 from corpusmill.train.parallel.model import ParallelModel, build
 from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.step import TrainState, train_step
+from tests.train.finetune.adapter_layouts import moved
 from tests.train.parallel.layouts import LENGTH, MODEL, ROWS, SOURCES, VOCAB
 
 STEPS = 2
@@ -27,7 +28,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "ddp": {}, "zero 3": {"zero": 3}, "tensor x ddp": {"tensor": 2}, "pipeline x tensor": {"pipeline": 2, "tensor": 2},
     "pipeline x zero 1": {"pipeline": 2, "zero": 1},
 }  # fmt: skip
-OBJECTIVES = ("dpo", "ipo", "hinge", "orpo", "simpo", "kto", "labels", "distilled")
+OBJECTIVES = ("dpo", "ipo", "hinge", "orpo", "simpo", "kto", "labels", "distilled", "dpo of an adapter")
 SIZE = 6  # tokens of a document, of which the first half are its prompt
 KINDS = {
     "kto": (Target.answer, Target.unrelated, Target.rejected, Target.unrelated),
@@ -37,7 +38,9 @@ KINDS = {
 
 
 def config_of(parallel: dict[str, Any], loss: str) -> TrainConfig:
-    more: dict[str, Any] = {"objective": {"loss": loss, "beta": 0.5}}
+    more: dict[str, Any] = {"objective": {"loss": loss.split()[0], "beta": 0.5}}
+    if loss == "dpo of an adapter":
+        more["adapter"] = {"rank": 4, "alpha": 8.0, "dora": True}
     if loss in KINDS and loss != "kto":
         more = (
             {} if loss == "labels" else {"distillation": {"teacher": "-", "temperature": 2.0, "share": 0.7}}
@@ -76,7 +79,10 @@ def run(config: TrainConfig, loss: str, world: World) -> tuple[ParallelModel, to
     model, objective = build(config, VOCAB, world), None
     if config.objective is not None:
         reference = None
-        if config.objective.needs_reference:
+        if config.adapter is not None:  # whose reference is the model without it
+            reference = model
+            model.load_whole(moved(config).state_dict())
+        elif config.objective.needs_reference:
             reference = build(config, VOCAB, world, frozen=True)
             reference.load_whole(Decoder(config.model, VOCAB, seed=9).state_dict())
         objective = Preference(config.objective, model, reference, world)

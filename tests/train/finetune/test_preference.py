@@ -8,12 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.data.shards import open_run_data
+from corpusmill.train.evaluate.batches import sample
+from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
+from corpusmill.train.finetune.objective import make_objective
+from corpusmill.train.finetune.preference import Preference
+from corpusmill.train.finetune.start import starting_model
 from corpusmill.train.log.metrics import read_metrics
+from corpusmill.train.model.adapters import adapted
+from corpusmill.train.parallel.mesh import World
+from corpusmill.train.parallel.model import build
 from corpusmill.train.trainer import train
 from tests.forks import launch
 from tests.train.finetune.models import base_model, config_of, lines
@@ -103,6 +113,48 @@ def test_a_resumed_run_is_the_unbroken_one(tmp_path: Path) -> None:
     ]
     # The row of step 6 begins after the stop's own one.
     assert [row for row in rows[1] if row["step"] > 6] == [row for row in rows[0] if row["step"] > 6]
+
+
+def test_with_an_adapter_the_reference_is_the_model_without_it(tmp_path: Path) -> None:
+    config = tuned(tmp_path, pairs(16), **{"objective.loss": "dpo", "adapter.rank": 4, "adapter.dora": True})
+    checked = TrainConfig.model_validate(config)
+    shards, plain = open_run_data(checked), checked.model_copy(update={"adapter": None})
+    model, frozen = (build(one, shards.set.vocab_size, World()) for one in (checked, plain))
+    start = starting_model(checked, shards.set.vocab_size, shards.tokenizer())
+    model.load_whole(start.state_dict())
+    frozen.load_whole(starting_model(plain, shards.set.vocab_size, shards.tokenizer()).state_dict())
+    rows = list(sample(shards.train["pairs"], 64, 512))
+    own = make_objective(checked, model, shards, World())
+    assert own is not None and own.reference is model and checked.objective is not None
+    other = Preference(checked.objective, model, frozen, World())
+    assert own.evaluate(rows) == other.evaluate(rows) and own.evaluate(rows).loss == pytest.approx(
+        math.log(2)
+    )
+    with torch.no_grad():
+        for linear in adapted(model.parts[0]).values():
+            linear.lora_b.normal_(std=0.3)
+    assert own.evaluate(rows) == other.evaluate(rows) and own.evaluate(rows).loss != pytest.approx(
+        math.log(2)
+    )
+    assert all(linear.active for linear in adapted(model.parts[0]).values())
+
+
+def test_an_adapter_learns_what_is_preferred_and_the_next_run_starts_from_it_merged(tmp_path: Path) -> None:
+    given = {"objective.loss": "dpo", "adapter.rank": 8, "schedule.steps": 60, "optimizer.lr": 1e-2}
+    config = TrainConfig.model_validate(
+        tuned(tmp_path, pairs(), **given, **{"data.global_batch": 4, "data.micro_batch": 4})
+    )
+    train(config)
+    assert read_metrics(Folder(config.output))[-1]["preference"]["accuracy"] > 0.95
+    again = tuned(tmp_path, pairs(), **{"output": str(tmp_path / "next"), "init_from": config.output})
+    following = TrainConfig.model_validate(again)
+    shards = open_run_data(following)
+    start = starting_model(following, shards.set.vocab_size, shards.tokenizer())
+    merged = load_model(
+        config, newest_checkpoint(Folder(config.output)), shards.set.vocab_size, torch.device("cpu")
+    )
+    for name, value in merged.state_dict().items():
+        assert torch.equal(start.state_dict()[name], value)
 
 
 def test_rows_that_are_no_pairs_are_refused(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def config_of(parallel: dict[str, Any], more: dict[str, Any]) -> TrainConfig:
             "model": {**MODEL, **more.get("model", {})}, "parallel": parallel,
             "optimizer": {"lr": 0.01, "grad_clip": 0.5, **more.get("optimizer", {"eps": 1e-4})},
             "schedule": {"steps": STEPS, "warmup_steps": 1, "kind": "constant"},
-            **{name: more[name] for name in ("memory", "loss_scale") if name in more},
+            **{name: more[name] for name in ("memory", "loss_scale", "adapter", "init_from") if name in more},
         }
     )  # fmt: skip
 

@@ -73,6 +73,10 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms, asked: bool = Tr
     If the GPUs, the model or the batch cannot be divided so, raises `UserError` where this layout is `asked` for; else there is
     no memory in the answer, and `refused` says why.
     """
+    if config.adapter is not None:
+        raise UserError(
+            "adapter: the estimate knows what the training of all weights needs, which is more: --set adapter=null shows that"
+        )
     gpu, precision = gpu_named(terms.gpu), terms.precision or config.precision.replace("auto", "bf16")
     if precision not in WIDTH:
         raise UserError(f"--precision: '{precision}' is not allowed (allowed: {', '.join(WIDTH)})")

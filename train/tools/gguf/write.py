@@ -18,7 +18,6 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import checkpoint
 from corpusmill.train.data.conversations.model import template_in
 from corpusmill.train.data.shards import run_vocabulary
 from corpusmill.train.evaluate.splits import newest_checkpoint
@@ -26,7 +25,7 @@ from corpusmill.train.model.attend import frequencies
 from corpusmill.train.run_folder import TOKENIZER
 from corpusmill.train.tools.architecture import Architecture, architecture, require
 from corpusmill.train.tools.gguf.vocabulary import Vocabulary, vocabulary
-from corpusmill.train.tools.hugging_face import Tensors, theirs
+from corpusmill.train.tools.hugging_face import Tensors, theirs, trained_tensors
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -65,7 +64,7 @@ def export(config: TrainConfig, run: Folder, out: Folder, kind: str = "f16") -> 
     writer.add_name(config.name)
     add_model(writer, model, made, kind)
     add_vocabulary(writer, words, kept.eos_id, template_in(run))
-    size = add_tensors(writer, model, made, checkpoint.read_tensors(found), kind)
+    size = add_tensors(writer, model, made, trained_tensors(config, run, found), kind)
     publish(writer, file)
     return {
         "output": file.url, "architecture": ARCHITECTURES[made.name], "type": kind, "step": found.step, "bytes": size,

@@ -119,6 +119,10 @@ def test_the_command(write_config: Callable[..., Path]) -> None:
         (["--budget", 0.5], "--budget: goes with --checkpointing budget alone (it is none)"),
         (["--checkpointing", "budget"], "--budget: goes with --checkpointing budget alone"),
         (["--set", "data.shards=/nowhere"], "data.shards: "),
+        (
+            ["--set", "init_from=x", "--set", "adapter={}"],
+            "adapter: the estimate knows what the training of all",
+        ),
     ],
 )
 def test_mistakes_get_a_line(write_config: Callable[..., Path], options: list[Any], message: str) -> None:

@@ -194,8 +194,8 @@ def test_a_run_is_exported_by_the_command(reader: Path, tmp_path: Path) -> None:
 def test_options_are_of_one_format(reader: Path, tmp_path: Path) -> None:
     run, out = str(reader / "run"), str(tmp_path / "out")
     for arguments, message in (
-        (("--format", "onnx"), "--format: must be hf or gguf, is 'onnx'"),
-        (("--format", "gguf", "--dtype", "float16"), "--dtype: is of --format hf; give --type"),
+        (("--format", "onnx"), "--format: must be hf, gguf or peft, is 'onnx'"),
+        (("--format", "gguf", "--dtype", "float16"), "--dtype: is of --format hf and peft; give --type"),
         (("--type", "f16"), "--type: is of --format gguf; give --dtype"),
         (("--format", "gguf", "--type", "q4_k"), "--type: must be f32, f16, q8_0, q4_0, is 'q4_k'"),
         (("--format", "gguf", "--type", "q8_0"), "model.dim: 48 is no multiple of 32"),

@@ -1,0 +1,72 @@
+"""How a training config fine-tunes with adapters: small matrices beside the model's frozen ones, which alone are trained."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from corpusmill.schemas.manifest import Strict
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.model import ModelConfig
+    from corpusmill.schemas.parallel import Precision
+
+Target = Literal["q", "k", "v", "o", "gate", "up", "down"]
+TARGETS: tuple[Target, ...] = get_args(Target)  # in the order of a layer
+
+
+class AdapterConfig(Strict):
+    """LoRA (Hu et al. 2021), rsLoRA (Kalajdzievski 2023) or DoRA (Liu et al. 2024), as PEFT computes them: a product with the
+    weight W becomes one with W + scale B A, of which A [rank, in] and B [out, rank] alone are trained."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(
+        default=32.0, gt=0, description="scale = alpha / rank; with rslora alpha / sqrt(rank)"
+    )
+    rslora: bool = Field(
+        default=False, description="the scale for which the rank does not change the size of updates"
+    )
+    dora: bool = Field(default=False, description="also trains the norm of each row of W + scale B A")
+    targets: list[Target] | None = Field(
+        default=None,
+        min_length=1,
+        description="matrix products of each layer that have an adapter; null: all of them (the head and the embeddings"
+        " never have one)",
+    )
+    init_from: str | None = Field(
+        default=None, description="folder or URL of an adapter in PEFT's format to start from"
+    )
+
+    @model_validator(mode="after")
+    def once(self) -> AdapterConfig:
+        named = self.targets or []
+        if twice := sorted({name for name in named if named.count(name) > 1}):
+            raise ValueError(f"targets: {twice[0]} is named twice: leave one of them out")
+        return self
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+
+    def targets_of(self, model: ModelConfig) -> tuple[Target, ...]:
+        """The products of a layer of this model that have an adapter, in the order of `TARGETS`."""
+        there = [name for name in TARGETS if name != "gate" or model.activation == "swiglu"]
+        return tuple(name for name in there if self.targets is None or name in self.targets)
+
+    def check(self, model: ModelConfig, precision: Precision, init_from: str | None) -> None:
+        """Raises `ValueError`, with the key to change, for what no adapter can be trained with."""
+        if init_from is None:
+            raise ValueError(
+                "it would be trained on random weights: set init_from to the folder of a model in the Hugging Face layout"
+                " (`corpusmill export` writes one), or leave adapter out"
+            )
+        if model.moe is not None:
+            raise ValueError(
+                "model.moe keeps its experts in stacks, which adapters are not written for: leave out adapter or model.moe"
+            )
+        if precision == "fp8":
+            raise ValueError("precision fp8 rounds the frozen weights at every use: set precision to bf16")
+        if "gate" in (self.targets or ()) and model.activation != "swiglu":
+            raise ValueError(f"targets: model.activation {model.activation} has no gate: leave gate out")

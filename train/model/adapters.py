@@ -1,0 +1,85 @@
+"""The adapters of a decoder (`corpusmill.train.model.lora`): added to it, and merged into its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.initialise import first_values
+from corpusmill.train.model.lora import LoRALinear, changed_weight, row_norms
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.adapter import AdapterConfig
+
+ROW_PARALLEL = ("o", "down")  # targets whose inputs tensor parallelism splits
+
+
+@torch.no_grad()
+def with_adapters(model: Decoder, adapter: AdapterConfig | None, seed: int = 0) -> Decoder:
+    """Give a decoder (or a part of one, perhaps on the meta device) the adapters of a config, and freeze all else; None: nothing
+    is done. B is 0, so that the model computes what it did; DoRA's magnitudes are 1 until `set_magnitudes`."""
+    if adapter is None:
+        return model
+    model.requires_grad_(False)
+    model.adapter = adapter
+    for layer in model.layers.values():
+        for part in (layer.attention, layer.ffn):
+            for target in adapter.targets_of(model.config):
+                base = getattr(part, target, None)
+                if isinstance(base, nn.Linear):
+                    setattr(part, target, LoRALinear(base, adapter, target in ROW_PARALLEL))
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and not parameter.is_meta:
+            shape, whole = parameter.shape, (slice(None),) * parameter.ndim
+            values = first_values(
+                name, shape, whole, seed, model.config.layers, model.vocab_size, parameter.device
+            )
+            parameter.copy_(values)
+    return model
+
+
+def adapted(model: nn.Module) -> dict[str, LoRALinear]:
+    """A model's layers with an adapter, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, LoRALinear)}
+
+
+@torch.no_grad()
+def set_magnitudes(model: Decoder) -> None:
+    """Set DoRA's magnitudes to the norms that the rows of a whole model's weights have, with which it computes what it did."""
+    for linear in adapted(model).values():
+        if linear.magnitude is not None:
+            linear.magnitude.copy_(
+                row_norms(changed_weight(linear.weight, linear.lora_a, linear.lora_b, linear.scale))
+            )
+
+
+@contextmanager
+def adapters_off(models: Iterable[nn.Module]) -> Iterator[None]:
+    """Within, models compute what their frozen weights alone do."""
+    linears = [linear for model in models for linear in adapted(model).values()]
+    for linear in linears:
+        linear.active = False
+    try:
+        yield
+    finally:
+        for linear in linears:
+            linear.active = True
+
+
+def merge(model: Decoder) -> Decoder:
+    """Replace a whole model's layers with an adapter, in place, by plain ones that compute the same; a model without any stays as it is."""
+    if model.adapter is None:
+        return model
+    for path, linear in adapted(model).items():
+        plain = nn.Linear(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
+        plain.weight, plain.bias = nn.Parameter(linear.merged()), linear.bias
+        owner, _, name = path.rpartition(".")
+        setattr(model.get_submodule(owner), name, plain)
+    model.adapter = None
+    model.requires_grad_(True)
+    return model
