@@ -10,10 +10,10 @@ from corpusmill.schemas.evaluation import Estimate
 from corpusmill.schemas.manifest import Strict
 
 COMPRESSION = "compression.json"
-Method = Literal["int8", "int4", "gptq", "magnitude", "wanda", "depth"]
+Method = Literal["int8", "int4", "gptq", "awq", "magnitude", "wanda", "depth", "width"]
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "int8": (), "int4": ("group",), "gptq": ("group",), "magnitude": ("share", "pattern"),
-    "wanda": ("share", "pattern"), "depth": ("layers",),
+    "int8": (), "int4": ("group",), "gptq": ("group",), "awq": ("group",), "magnitude": ("share", "pattern"),
+    "wanda": ("share", "pattern"), "depth": ("layers",), "width": ("ffn_dim", "heads", "dim"),
 }  # fmt: skip
 
 
@@ -22,7 +22,7 @@ class CompressionSettings(Strict):
 
     method: Method
     group: Literal[32, 64, 128] | None = Field(
-        default=None, description="int4, gptq: weights of a row that share a scale; default 32"
+        default=None, description="int4, gptq, awq: weights of a row that share a scale; default 32"
     )
     share: float | None = Field(
         default=None, gt=0, lt=1, description="magnitude, wanda: of the weights of each row, to prune; default 0.5"
@@ -33,6 +33,13 @@ class CompressionSettings(Strict):
         description="magnitude, wanda, instead of a share: N:M keeps N of every M weights, such as 2:4",
     )
     layers: int | None = Field(default=None, ge=1, description="depth: how many to remove")
+    ffn_dim: int | None = Field(
+        default=None, ge=1, description="width: neurons of each feed-forward that are left"
+    )
+    heads: int | None = Field(default=None, ge=1, description="width: heads of each attention that are left")
+    dim: int | None = Field(
+        default=None, ge=8, description="width: channels between the layers that are left"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -49,7 +56,7 @@ class CompressionSettings(Strict):
     @model_validator(mode="after")
     def options(self) -> CompressionSettings:
         mine = OPTIONS[self.method]
-        for name in ("group", "share", "pattern", "layers"):
+        for name in ("group", "share", "pattern", "layers", "ffn_dim", "heads", "dim"):
             if getattr(self, name) is not None and name not in mine:
                 takes = ", ".join(mine) or "no option"
                 raise ValueError(f"{name}: method {self.method} has none (it has {takes}): leave it out")
@@ -57,6 +64,8 @@ class CompressionSettings(Strict):
             raise ValueError("share, pattern: give one of them")
         if self.method == "depth" and self.layers is None:
             raise ValueError("layers: method depth needs how many layers to remove")
+        if self.method == "width" and not (self.ffn_dim or self.heads or self.dim):
+            raise ValueError("ffn_dim, heads, dim: method width needs one of these sizes, of what is left")
         if self.pattern is not None and self.kept[0] >= self.kept[1]:
             raise ValueError(
                 f"pattern: {self.pattern} keeps all weights: the first number must be below the second"
@@ -72,12 +81,12 @@ class CompressionSettings(Strict):
     @property
     def bits(self) -> int | None:
         """Of a quantised weight."""
-        return {"int8": 8, "int4": 4, "gptq": 4}.get(self.method)
+        return {"int8": 8, "int4": 4, "gptq": 4, "awq": 4}.get(self.method)
 
     @property
     def calibrated(self) -> bool:
         """Whether the method looks at activations."""
-        return self.method in ("gptq", "wanda", "depth")
+        return self.method in ("gptq", "awq", "wanda", "depth", "width")
 
 
 class SourceChange(Strict):
@@ -116,5 +125,9 @@ class Compression(Strict):
     bytes_after: int = Field(
         description="of all weights as the method would store them; the files beside this one have float32"
     )
+    speed_before: float = Field(
+        description="tokens/s of a forward pass in float32 on the machine that this was made on, median of a few"
+    )
+    speed_after: float = Field(description="of the model beside this file, measured in turn with the other")
     sources: dict[str, SourceChange]
     difference: Estimate | None = Field(description="mean of the sources' differences")

@@ -29,9 +29,10 @@ SHARED = (("attention.q", "attention.k", "attention.v"), ("attention.o",), ("ffn
 
 
 class Inputs(NamedTuple):
-    """Of a product, over the calibration tokens: the mean square of each feature, [in], and the mean of x x^T, [in, in], both float64."""
+    """Of a product, means over the calibration tokens, float64: of each feature's square and size, [in], and of x x^T, [in, in]."""
 
     squares: Tensor
+    sizes: Tensor
     hessian: Tensor | None
 
 
@@ -85,14 +86,16 @@ class Stream:
     def measure(self, layer: nn.Module, hessian: bool) -> dict[str, Inputs]:
         """The inputs of the products of a layer without experts, by the name of their weight; `hessian`: with x x^T."""
         products = {name: one for name, one in layer.named_modules() if isinstance(one, nn.Linear)}
-        sums: dict[str, Tensor] = {}
+        sums: dict[str, list[Tensor]] = {}
         scored: list[Tensor] = []  # of the rows that are on their way
 
         def adding(name: str) -> Callable[..., None]:
             def add(_product: nn.Module, given: Any) -> None:
                 x = given[0][scored[-1]].float()
-                found = (x.T @ x if hessian else x.square().sum(0)).double()
-                sums[name] = sums[name] + found if name in sums else found
+                found = [x.abs().sum(0).double(), (x.T @ x if hessian else x.square().sum(0)).double()]
+                sums[name] = (
+                    [a + b for a, b in zip(sums[name], found, strict=True)] if name in sums else found
+                )
 
             return add
 
@@ -106,8 +109,8 @@ class Stream:
                 hook.remove()
         found = {}
         for first, *others in SHARED:
-            mean = sums[first] / self.tokens
-            of = Inputs(mean.diagonal().clone(), mean) if hessian else Inputs(mean, None)
+            sizes, mean = (total / self.tokens for total in sums[first])
+            of = Inputs(mean.diagonal().clone(), sizes, mean) if hessian else Inputs(mean, sizes, None)
             found.update({f"{name}.weight": of for name in (first, *others) if name in products})
         return found
 

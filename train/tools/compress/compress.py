@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from corpusmill.train.data.shards import open_run_data
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import mean_of
 from corpusmill.train.parallel.mesh import join
-from corpusmill.train.tools.compress.calibrate import Inputs, Stream, calibration_rows
+from corpusmill.train.tools.compress.calibrate import SHARED, Inputs, Stream, calibration_rows
 from corpusmill.train.tools.compress.prune import (
     least_important,
     outside,
@@ -23,11 +23,15 @@ from corpusmill.train.tools.compress.prune import (
     smallest,
     without_layers,
 )
-from corpusmill.train.tools.compress.quantise import gptq, quantise
-from corpusmill.train.tools.compress.report import changes, matrices, stored_bytes, zeros
+from corpusmill.train.tools.compress.quantise import awq, gptq, quantise
+from corpusmill.train.tools.compress.report import changes, matrices, speeds, stored_bytes, zeros
+from corpusmill.train.tools.compress.width import importance, narrower, without_width
 from corpusmill.train.tools.hugging_face import architecture_of, refuse_model_in, write_model
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from corpusmill.schemas.model import ModelConfig
     from corpusmill.train.model.decoder import Decoder
 
 
@@ -39,8 +43,12 @@ def compress(config: TrainConfig, run: Folder, out: Folder, settings: Compressio
     `out` holds a model.
     """
     refuse_model_in(out)
-    architecture_of(config, run)  # refuses early
-    if config.model.moe and settings.method in ("gptq", "wanda"):
+    left = config
+    if settings.method == "width":
+        left = config.model_copy(update={"model": narrower(config.model, settings)})
+    for one in (config, left):
+        architecture_of(one, run)  # refuses early
+    if config.model.moe and settings.method in ("gptq", "awq", "wanda", "width"):
         raise UserError(
             f"model.moe: activations of experts are not measured, as --method {settings.method} needs; take int8, int4, magnitude or"
             " depth"
@@ -50,16 +58,19 @@ def compress(config: TrainConfig, run: Folder, out: Folder, settings: Compressio
     found = newest_checkpoint(run)
     before, after = (load_model(config, found, shards.set.vocab_size, world.device) for _ in range(2))
     stream = Stream(after, calibration_rows(config, shards)) if settings.calibrated else None
-    importance: list[float] = []
+    blocks: list[float] = []
     removed: list[int] = []
     if settings.layers is not None and stream is not None:
-        importance = [stream.advance(layer) for layer in after.layers.values()]
-        removed = least_important(importance, settings.layers)
+        blocks = [stream.advance(layer) for layer in after.layers.values()]
+        removed = least_important(blocks, settings.layers)
         after = without_layers(after, removed)
+    elif settings.method == "width" and stream is not None:
+        after = without_width(after, left.model, importance(after, stream))
     else:
         rewrite(after, settings, stream)
     sources = changes(before, after, config, shards, world)
     left = config.model_copy(update={"model": after.config})
+    speed = speeds((before, after), config, shards)
     result = Compression(
         name=config.name,
         step=found.step,
@@ -68,12 +79,14 @@ def compress(config: TrainConfig, run: Folder, out: Folder, settings: Compressio
         calibration_rows=stream.rows if stream else 0,
         calibration_tokens=stream.tokens if stream else 0,
         removed=removed,
-        importance=importance,
-        model={"layers": after.config.layers} if removed else {},
+        importance=blocks,
+        model=others(config.model, after.config),
         weights=sum(value.numel() for value in matrices(after).values()),
         zeros=zeros(after),
         bytes_before=stored_bytes(before),
         bytes_after=stored_bytes(after, settings),
+        speed_before=speed[0],
+        speed_after=speed[1],
         sources=sources,
         difference=mean_of([one.difference for one in sources.values()]),
     )
@@ -90,19 +103,35 @@ def rewrite(model: Decoder, settings: CompressionSettings, stream: Stream | None
     rewritten, give them."""
     inside = matrices(model)
     for number, layer in model.layers.items():
-        measured = stream.measure(layer, settings.method == "gptq") if stream else {}
-        for name, _ in layer.named_parameters():
-            weight = inside.get(f"layers.{number}.{name}")
-            if weight is not None:
-                rows = weight.flatten(0, -2)
-                values = rewritten(rows, settings, measured.get(name), f"layers.{number}.{name}")
-                weight.copy_(values.view(weight.shape))
+        measured = stream.measure(layer, settings.method in ("gptq", "awq")) if stream else {}
+        here = {
+            name: inside[whole]
+            for name in dict(layer.named_parameters())
+            if (whole := f"layers.{number}.{name}") in inside
+        }
+        groups: Iterable[Sequence[str]] = ((name,) for name in here)
+        if settings.method == "awq":
+            groups = ([f"{name}.weight" for name in names if f"{name}.weight" in here] for names in SHARED)
+        for names in groups:
+            rows = [here[name].flatten(0, -2) for name in names]
+            values = rewritten(rows, settings, measured.get(names[0]), f"layers.{number}.{names[0]}")
+            for name, value in zip(names, values, strict=True):
+                here[name].copy_(value.view(here[name].shape))
         if stream:
             stream.advance(layer)
 
 
-def rewritten(weight: Tensor, settings: CompressionSettings, of: Inputs | None, where: str) -> Tensor:
-    """The matrix `where` [rows, in], float32, as the method leaves it; `of`: its inputs, for a method that looks at them."""
+def rewritten(
+    weights: Sequence[Tensor], settings: CompressionSettings, of: Inputs | None, where: str
+) -> list[Tensor]:
+    """Matrices [rows, in] with the same inputs, float32, as the method leaves them; `of`: their inputs, for a method that looks at
+    them; `where`: the first one's name."""
+    if settings.method == "awq" and of is not None and of.hessian is not None:
+        return awq(weights, of.hessian, of.sizes, 4, settings.group or weights[0].shape[1])
+    return [_rewritten(weight, settings, of, where) for weight in weights]
+
+
+def _rewritten(weight: Tensor, settings: CompressionSettings, of: Inputs | None, where: str) -> Tensor:
     if settings.method == "gptq" and of is not None and of.hessian is not None:
         return gptq(weight, of.hessian, 4, settings.group or weight.shape[1]).values()
     if settings.bits:
@@ -111,3 +140,9 @@ def rewritten(weight: Tensor, settings: CompressionSettings, of: Inputs | None, 
     if settings.pattern:
         return weight.masked_fill(outside(score, *settings.kept, where), 0.0)
     return weight.masked_fill(smallest(score, settings.share or 0.0), 0.0)
+
+
+def others(before: ModelConfig, after: ModelConfig) -> dict[str, Any]:
+    """The keys of a model that are others after."""
+    values = after.model_dump()
+    return {name: values[name] for name, value in before.model_dump().items() if values[name] != value}

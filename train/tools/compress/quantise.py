@@ -1,8 +1,9 @@
-"""Weights in few bits: symmetric, round to nearest or by GPTQ (Frantar et al. 2023), a scale in float16 for each row or group of a
-row."""
+"""Weights in few bits: symmetric, round to nearest, by GPTQ (Frantar et al. 2023) or AWQ (Lin et al. 2024), a scale in float16 for
+each row or group of a row."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 BLOCK = 128  # columns after which GPTQ's errors reach the columns further right
 DAMPING = 0.01  # of the mean diagonal, added to the diagonal
+GRID = 20  # powers of activations that AWQ tries
 # Of scales in float16: below the first one, rounding the scale could move the largest weight by more than half of it.
 LEAST, MOST = 2.0**-17, torch.finfo(torch.float16).max
 
@@ -75,6 +77,27 @@ def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float 
             errors[:, column - first] = error
         weight[:, last:] -= errors @ upper[first:last, last:]
     return Quantised(codes, scales, group)
+
+
+def awq(weights: Sequence[Tensor], hessian: Tensor, means: Tensor, bits: int, group: int) -> list[Tensor]:
+    """What `weights` [rows, in] of products with the same inputs stand for after rounding to nearest of W diag(s), float32.
+
+    s, rounded to float16 and the same for all of them, is mean |x|^a with the a of `GRID` between 0 and 1 with which the products'
+    outputs change least; a = 0 is plain rounding, so it is never worse than that. `hessian` [in, in]: the mean of x x^T over inputs x;
+    `means` [in]: of |x|. The paper's search for where to clip weights is left out.
+    """
+    plain, hessian = [weight.float() for weight in weights], hessian.float()
+    best: tuple[float, list[Tensor]] | None = None
+    for step in range(GRID):
+        scale = means.clamp(min=1e-4).pow(step / GRID)
+        scale = (scale / (scale.max() * scale.min()).sqrt()).half().clamp(min=LEAST).float()
+        found = [quantise(weight * scale, bits, group).values() / scale for weight in plain]
+        changes = (value - weight for value, weight in zip(found, plain, strict=True))
+        error = sum(float((change @ hessian * change).sum()) for change in changes)
+        if best is None or error < best[0]:
+            best = error, found
+    assert best is not None
+    return best[1]
 
 
 def _scales(largest: Tensor, bits: int) -> Tensor:

@@ -4,6 +4,8 @@ weights would have. Both models compute in float32, in which the result is writt
 from __future__ import annotations
 
 import math
+import statistics
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from corpusmill.train.model.decoder import Decoder
     from corpusmill.train.parallel.mesh import World
 
+ROUNDS = 5  # of timing
 PLAIN = 2  # bytes of a weight that is stored as it is, in bfloat16, and of a scale
 
 
@@ -69,6 +72,26 @@ def _change(before: Scorer, after: Scorer, source: Source) -> SourceChange:
     )  # fmt: skip
 
 
+def speeds(models: Sequence[Decoder], config: TrainConfig, shards: Shards) -> list[float]:
+    """Tokens/s of each model's forward pass over a micro-batch of validation text, in float32: medians of rounds in which they take
+    turns, after one that is not counted. Of text that `changes` has found."""
+    source = next(one for one in shards.validation.values() if one.index.ntokens)
+    length = config.data.sequence_length
+    batch = next(
+        iter(sample(source, length, config.data.micro_batch * length, batch=config.data.micro_batch))
+    )
+    seconds: list[list[float]] = [[] for _ in models]
+    for _ in range(1 + ROUNDS):
+        for model, found in zip(models, seconds, strict=True):
+            device = model.embedding.weight.device
+            tokens = batch["tokens"].to(device)
+            start = time.perf_counter()
+            with torch.inference_mode():
+                model(tokens).sum().item()  # waits for a GPU
+            found.append(time.perf_counter() - start)
+    return [batch["tokens"].numel() / statistics.median(found[1:]) for found in seconds]
+
+
 def _mean(parts: Sequence[Tensor], batches: Sequence[Batch]) -> Estimate:
     """Over scored tokens; rows are the units of its error."""
     sums = np.concatenate([part.double().sum(1).numpy() for part in parts])
@@ -103,11 +126,14 @@ def matrix_bytes(weight: Tensor, settings: CompressionSettings | None) -> int:
     """Of one matrix. Quantised: codes, and scales in float16. Pruned by a share: a bit for each weight, and those that are left; by a
     pattern N:M: N of M, with their places among the M."""
     count, width = weight.numel(), weight.shape[-1]
-    if settings is None or settings.method == "depth":
+    if settings is None or settings.method in ("depth", "width"):
         return PLAIN * count
     if settings.bits:
         groups = -(-width // (settings.group or width))
-        return count // width * (-(-width * settings.bits // 8) + PLAIN * groups)
+        inputs = (
+            PLAIN * width if settings.method == "awq" else 0
+        )  # scales of inputs, though products may share them
+        return count // width * (-(-width * settings.bits // 8) + PLAIN * groups) + inputs
     if settings.pattern is None:
         return PLAIN * int((weight != 0).sum()) + -(-count // 8)
     keep, of = settings.kept

@@ -62,6 +62,7 @@ def test_inputs_are_those_of_a_forward_pass(settings: dict[str, Any]) -> None:
             assert found.keys() == linear
             for name, of in found.items():
                 x = torch.cat(wanted[f"layers.{number}.{name.removesuffix('.weight')}"])
+                torch.testing.assert_close(of.sizes, x.abs().mean(0), atol=1e-5, rtol=1e-4)
                 torch.testing.assert_close(of.squares, x.square().mean(0), atol=1e-5, rtol=1e-4)
                 if of.hessian is not None:
                     torch.testing.assert_close(of.hessian, x.T @ x / len(x), atol=1e-4, rtol=1e-4)

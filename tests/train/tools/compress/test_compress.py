@@ -84,6 +84,8 @@ def plain(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
         (("--method", "int4"), 0.3, (1.5, 4.0)),
         (("--method", "int4", "--group", "64"), 0.3, (1.5, 4.0)),
         (("--method", "gptq"), 0.3, (1.5, 4.0)),
+        (("--method", "awq"), 0.3, (1.4, 4.0)),
+        (("--method", "width", "--ffn-dim", "48", "--heads", "2"), 4.0, (1.1, 2.0)),
         (("--method", "magnitude"), 2.0, (1.2, 2.0)),
         (("--method", "wanda", "--share", "0.25"), 1.0, (1.0, 1.4)),
         (("--method", "wanda", "--pattern", "2:4"), 2.0, (1.2, 2.0)),
@@ -115,7 +117,11 @@ def test_a_run_is_compressed(
     before, after = matrices(plain), matrices(made)
     assert result.weights == sum(value.numel() for value in after.values())
     assert torch.equal(made.embedding.weight, plain.embedding.weight)
-    assert (result.calibration_rows > 0) == (arguments[1] in ("gptq", "wanda", "depth"))
+    assert (result.calibration_rows > 0) == (arguments[1] in ("gptq", "awq", "wanda", "depth", "width"))
+    assert result.speed_before > 0 and result.speed_after > 0
+    if arguments[1] == "width":
+        assert result.model == {"heads": 2, "kv_heads": 1, "head_dim": 8, "ffn_dim": 48}
+        return
     if arguments[1] == "depth":
         assert len(result.importance) == LAYERS and result.model == {"layers": LAYERS - 1}
         assert result.removed == [result.importance.index(min(result.importance))]
@@ -126,7 +132,7 @@ def test_a_run_is_compressed(
             assert (zero.view(-1, 4).sum(1) == 2).all(), name
         elif result.settings.share:
             assert (zero.sum(1) == round(result.settings.share * value.shape[1])).all(), name
-        elif arguments[1] != "gptq":
+        elif arguments[1] not in ("gptq", "awq"):
             bits = result.settings.bits or 0
             assert torch.equal(value, quantise(before[name], bits, result.settings.group).values()), name
         if result.settings.share or result.settings.pattern:
@@ -175,6 +181,10 @@ def test_training_starts_from_what_is_written(trained: Path, tmp_path: Path) -> 
         (("magnitude", "--pattern", "2:5"), "--pattern 2:5: layers.0.attention.q.weight has rows of 32 weights"),
         (("int4", "--group", "16"), "compress: group: 16 is not allowed"),
         (("depth",), "compress: layers: method depth needs how many layers to remove"),
+        (("depth", "--heads", "2"), r"compress: heads: method depth has none \(it has layers\)"),
+        (("width",), "compress: ffn_dim, heads, dim: method width needs one of these sizes"),
+        (("width", "--ffn-dim", "64"), "--ffn-dim 64: the model has 64: give fewer"),
+        (("width", "--heads", "1"), "--heads 1: 2 heads share a key, and go together: give a multiple of 2"),
         (("depth", "--layers", "3"), "--layers 3: the model has 3 layers, and one must be left"),
     ],
 )  # fmt: skip

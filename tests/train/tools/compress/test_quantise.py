@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from corpusmill.train.tools.compress.quantise import Quantised, gptq, highest, quantise
+from corpusmill.train.tools.compress.quantise import Quantised, awq, gptq, highest, quantise
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -98,3 +98,37 @@ def test_the_block_of_columns_does_not_matter(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("corpusmill.train.tools.compress.quantise.BLOCK", 32)
     other = gptq(weight, hessian, 4, 32)
     assert (found.codes != other.codes).float().mean() < 0.01
+
+
+def salient(count: int, width: int) -> Tensor:
+    """Inputs of which a few features are much larger than the others."""
+    sizes = torch.ones(width)
+    sizes[:: width // 4] = 30.0
+    return normal(count, width, seed=5) * sizes
+
+
+def test_awq_keeps_what_large_inputs_are_multiplied_with() -> None:
+    """On such inputs the products change far less than by rounding; for several products there is one scale of inputs."""
+    weights, x = [normal(24, 128, seed=seed) for seed in range(2)], salient(400, 128).double()
+    hessian, sizes = x.T @ x / len(x), x.abs().mean(0)
+    found = awq(weights, hessian, sizes, 4, 64)
+    for weight, values in zip(weights, found, strict=True):
+        nearest = quantise(weight, 4, 64).values()
+        assert error(weight, values, hessian) < 0.5 * error(weight, nearest, hessian)
+        assert (values - weight)[:, 0].abs().mean() < (values - weight)[:, 1].abs().mean()
+
+
+@pytest.mark.parametrize("width", [96, 300])
+def test_awq_is_never_worse_than_rounding(width: int) -> None:
+    for seed in range(3):
+        weights, x = [normal(24, width, seed=seed)], correlated(2 * width, width, 10 + seed).double()
+        hessian = x.T @ x / len(x)
+        (values,) = awq(weights, hessian, x.abs().mean(0), 4, 32)
+        nearest = quantise(weights[0], 4, 32).values()
+        assert error(weights[0], values, hessian) <= error(weights[0], nearest, hessian) * (1 + 1e-5)
+
+
+def test_of_inputs_of_one_size_awq_is_rounding() -> None:
+    weight = normal(8, 96)
+    (values,) = awq([weight], torch.eye(96), torch.full((96,), 0.7), 4, 32)
+    assert torch.equal(values, quantise(weight, 4, 32).values())

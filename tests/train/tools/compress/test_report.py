@@ -42,6 +42,8 @@ def settings(method: str, **options: Any) -> CompressionSettings:
         (settings("int8"), 30 * (100 + 2)),
         (settings("int4"), 30 * (50 + 2 * 4)),
         (settings("gptq", group=64), 30 * (50 + 2 * 2)),
+        (settings("awq", group=64), 30 * (50 + 2 * 2) + 2 * 100),
+        (settings("width", heads=1), 2 * 30 * 100),
         (settings("magnitude", share=0.9), 2 * 1000 + 375),
         (settings("wanda", pattern="2:4"), 2 * 1500 + 375),
         (settings("wanda", pattern="1:4"), 2 * 750 + 188),
