@@ -15,8 +15,9 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, run_state
 from corpusmill.train.batch import Batch
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.planning import make_plan
-from corpusmill.train.data.shards import Shards, open_run_data
+from corpusmill.train.data.shards import Shards
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.finetune.distill import make_distiller
 from corpusmill.train.finetune.objective import make_objective, validated

@@ -22,7 +22,8 @@ from corpusmill.common.token_text import TokenText
 from corpusmill.schemas.glitch import GLITCH_TOKENS, GlitchToken, GlitchTokens, Place
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.fetch import Blocks
-from corpusmill.train.data.shards import Source, open_run_data
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.shards import Source
 from corpusmill.train.evaluate.baselines import STRICT, train_counts, trained_blocks
 from corpusmill.train.evaluate.rows import Query
 from corpusmill.train.evaluate.scorer import Scorer

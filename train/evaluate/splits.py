@@ -16,7 +16,8 @@ from corpusmill.schemas.evaluation import Estimate
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.data.shards import Shards, Source, open_run_data
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.shards import Shards, Source
 from corpusmill.train.evaluate.baselines import NGRAM_TOKENS, Baselines
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.documents import document_losses, keep

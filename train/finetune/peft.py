@@ -14,7 +14,7 @@ import torch
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
-from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import newest_checkpoint
 from corpusmill.train.run_folder import write_json
 from corpusmill.train.tools.architecture import architecture

@@ -17,7 +17,7 @@ from corpusmill.schemas.evaluation import Estimate
 from corpusmill.schemas.shards import Block, Shard
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.folds import clustered, document_ids, groups
-from corpusmill.train.data.shards import open_run_data
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.trained import read, spread
 from corpusmill.train.evaluate.baselines import STRICT
 from corpusmill.train.evaluate.fairness.texts import bits_per_byte, document_sums
