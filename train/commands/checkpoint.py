@@ -82,7 +82,7 @@ def reshard(
     """Rewrite the newest checkpoint into another number of files."""
     from corpusmill.common.errors import UserError
     from corpusmill.common.storage import Folder
-    from corpusmill.train.checkpoint.read import reshard as work
+    from corpusmill.train.tools.reshard import reshard as work
 
     if files and max_bytes:
         raise UserError("--files and --max-bytes: give one of them")

@@ -6,11 +6,12 @@ from __future__ import annotations
 import torch
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.hugging_face import vocabulary
 from corpusmill.common.storage import Folder
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import DATA, TOKENIZER, open_run
-from corpusmill.train.tools.hugging_face import load_weights, vocabulary
+from corpusmill.train.tools.hugging_face import load_weights
 
 # Keys of a model's config that change nothing of what its weights are.
 FREE = ("preset", "dropout", "z_loss", "loss_chunk", "rope_scaling")
