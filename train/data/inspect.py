@@ -154,7 +154,7 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
         requests = min(requests, world * sum(len(size) for size in sizes))
         bytes_read = min(bytes_read, stored * world)
     there = {name: source.index.ntokens for name, source in shards.train.items() if source.index.ntokens}
-    mixtures = mixtures_of(config.data, there)
+    mixtures = mixtures_of(config.data, there, shards.replayed)
     asked = [
         mixtures[sum(later.from_step <= stage.first_step for later in config.data.stages)]
         for stage in plan.stages

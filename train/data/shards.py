@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -48,12 +48,20 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """An opened shard set; `train` and `validation`: its sources by name, in the set's order."""
+    """An opened shard set; `train` and `validation`: its sources by name, in the set's order, then those of an earlier run.
+    `replayed`: of the latter, the share of all tokens (`data.replay`)."""
 
     folder: Folder
     set: ShardSet
     train: dict[str, Source]
     validation: dict[str, Source]
+    replayed: dict[str, float] = field(default_factory=dict)
+
+    def read(self, data: DataConfig) -> dict[str, Source]:
+        """The train splits that the config reads in any of its stages."""
+        return {
+            name: source for name, source in self.train.items() if name in self.replayed or data.reads(name)
+        }
 
     def tokenizer(self) -> bytes:
         """tokenizer.json, checked."""

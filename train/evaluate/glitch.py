@@ -60,7 +60,7 @@ def glitch_tokens(
     shards = open_run_data(config)
     found = newest_checkpoint(run)
     size, eos = shards.set.vocab_size, shards.set.eos_id
-    sources = {name: source for name, source in shards.train.items() if config.data.reads(name)}
+    sources = shards.read(config.data)
     train = np.sum(list(train_counts(sources, run).values()), axis=0)
     blocks = trained_blocks(config, run, found, shards, most_tokens)
     if isinstance(blocks, str):

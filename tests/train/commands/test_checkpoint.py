@@ -15,8 +15,8 @@ from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
-from corpusmill.train.tools import reshard
 from corpusmill.train.evaluate.splits import newest_checkpoint
+from corpusmill.train.tools import reshard
 from tests.train.checkpoint.test_store import cut, flip, place, run, trained  # noqa: F401 (run: a fixture)
 
 
