@@ -138,8 +138,8 @@ def _made(kind: Any, value: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind.model_validate(value)
     if origin in (typing.Union, types.UnionType) and isinstance(value, dict | list):
-        fitting = [part for part in parts if part is not type(None)]
-        return _made(fitting[0], value)
+        models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
+        return _made([*models, *(part for part in parts if part is not type(None))][0], value)
     if origin is list and isinstance(value, list):
         return [_made(parts[0], item) for item in value]
     if origin is tuple and isinstance(value, list):

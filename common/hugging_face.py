@@ -40,6 +40,12 @@ def read_given(key: str, path: str, otherwise: str = "") -> bytes:
     return data
 
 
+def vocabulary(tokenizer: bytes) -> Any:
+    """The parts of a tokenizer.json on which the numbers of tokens depend."""
+    model = json.loads(tokenizer)["model"]
+    return model.get("vocab"), len(model.get("merges") or ())
+
+
 def end_token(data: bytes, wanted: str) -> str:
     """The token that ends documents: `wanted`; but where it is the default, and the tokenizer has no such special token, the
     one that it is known to have for this. (`load_bpe` refuses a tokenizer without the one returned, and lists its special tokens.)

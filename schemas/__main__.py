@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parent / "json"
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
     from corpusmill.schemas.compression import Compression
+    from corpusmill.schemas.continual import Phase
     from corpusmill.schemas.conversations import Conversations
     from corpusmill.schemas.cross_validation import CrossValidation
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
@@ -62,6 +63,7 @@ def models() -> dict[str, type[BaseModel]]:
         Recipe,
         TrainConfig,
         RunData,
+        Phase,
         ContaminationResults,
         CalibrationResults,
         EvaluationResults,

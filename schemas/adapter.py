@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from corpusmill.schemas.manifest import Strict
 
 if TYPE_CHECKING:
+    from corpusmill.schemas.continual import StartConfig
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.parallel import Precision
 
@@ -55,12 +56,16 @@ class AdapterConfig(Strict):
         there = [name for name in TARGETS if name != "gate" or model.activation == "swiglu"]
         return tuple(name for name in there if self.targets is None or name in self.targets)
 
-    def check(self, model: ModelConfig, precision: Precision, init_from: str | None) -> None:
+    def check(self, model: ModelConfig, precision: Precision, start: StartConfig | None) -> None:
         """Raises `ValueError`, with the key to change, for what no adapter can be trained with."""
-        if init_from is None:
+        if start is None:
             raise ValueError(
                 "it would be trained on random weights: set init_from to the folder of a model in the Hugging Face layout"
                 " (`corpusmill export` writes one), or leave adapter out"
+            )
+        if start.optimizer:
+            raise ValueError(
+                "its parameters are new ones, of which init_from has no optimizer state: set init_from.optimizer to false"
             )
         if model.moe is not None:
             raise ValueError(

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from corpusmill.schemas.continual import ReplayConfig
 from corpusmill.schemas.conversations import ConversationConfig
 from corpusmill.schemas.manifest import Strict
 
@@ -121,6 +122,11 @@ class DataConfig(Mixture):
     token_cache: str | None = Field(
         default=None, description="where text shards are kept as tokens; default: <output>/tokens"
     )
+    replay: ReplayConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="also read the data of an earlier run, at a share of the tokens",
+    )
     stages: list[StageConfig] = Field(default=[], description="other mixtures, each from a given step")
     max_epochs: float | dict[str, float] | None = Field(
         default=None,
@@ -177,6 +183,7 @@ class DataConfig(Mixture):
         for key, value, wanted in (
             ("packing", self.packing, "windows"), ("cross_documents", self.cross_documents, False),
             ("sequence_ramp", self.sequence_ramp, {}), ("fold", self.fold, None),
+            ("replay", self.replay, None),
         ):  # fmt: skip
             if value != wanted:
                 raise ValueError(f"{key}: conversations are packed in rows of whole ones: leave {key} out")

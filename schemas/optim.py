@@ -89,6 +89,12 @@ class ScheduleConfig(Strict):
     )
     warmup_steps: int = Field(default=100, ge=0)
     warmup_tokens: int | None = Field(default=None, ge=0, description="instead of warmup_steps")
+    warmup_from: float | None = Field(
+        default=None,
+        ge=0,
+        exclude_if=lambda value: value is None,
+        description="learning rate from which the warm-up rises, such as that at the end of an earlier run; null: 0",
+    )
     kind: Literal["cosine", "linear", "inverse_sqrt", "constant", "wsd", "range_test"] = "cosine"
     floor: float = Field(
         default=0.1, ge=0, le=1,
@@ -124,6 +130,8 @@ class ScheduleConfig(Strict):
                 f"warmup_steps {self.warmup_steps} leaves nothing of steps {self.steps}: set warmup_steps to"
                 f" {max(1, self.steps // 10)} or raise steps"
             )
+        if self.warmup_from is not None and not (self.warmup_steps or self.warmup_tokens):
+            raise ValueError("warmup_from has no effect without a warm-up: set warmup_steps, or leave it out")
         if self.kind == "range_test" and (self.warmup_steps or not self.floor):
             raise ValueError(
                 "kind range_test rises from floor x lr to lr: set floor above 0 and warmup_steps to 0"

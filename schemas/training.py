@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from corpusmill.schemas.adapter import AdapterConfig
+from corpusmill.schemas.continual import StartConfig
 from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.distillation import DistillationConfig
 from corpusmill.schemas.guard import GuardConfig
@@ -129,8 +130,9 @@ class TrainConfig(Strict):
     seed: int = Field(default=0, ge=0, lt=2**63)
     data: DataConfig
     model: ModelConfig = ModelConfig()
-    init_from: str | None = Field(
-        default=None, description="folder or URL of a model in the Hugging Face layout to start from"
+    init_from: str | StartConfig | None = Field(
+        default=None,
+        description="folder or URL of a run, or of a model in the Hugging Face layout, to start from; or with keys",
     )
     objective: PreferenceConfig | None = Field(
         default=None,
@@ -231,9 +233,18 @@ class TrainConfig(Strict):
     def adapters(self) -> TrainConfig:
         if self.adapter is not None:
             try:
-                self.adapter.check(self.model, self.precision, self.init_from)
+                self.adapter.check(self.model, self.precision, self.start)
             except ValueError as error:
                 raise ValueError(f"adapter: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def warmup(self) -> TrainConfig:
+        first = self.schedule.warmup_from
+        if first is not None and first > self.optimizer.lr:
+            raise ValueError(
+                f"schedule.warmup_from {first:g} exceeds optimizer.lr {self.optimizer.lr:g}, up to which the rate rises: lower it"
+            )
         return self
 
     @model_validator(mode="after")
@@ -272,6 +283,11 @@ class TrainConfig(Strict):
         return self
 
     @property
+    def start(self) -> StartConfig | None:
+        """`init_from` in full."""
+        return StartConfig(run=self.init_from) if isinstance(self.init_from, str) else self.init_from
+
+    @property
     def output_url(self) -> str:
         return self.output or f"runs/{self.name}"
 
@@ -285,7 +301,7 @@ class TrainConfig(Strict):
 # (`data.shards` may move: what is in it is checked by the plan; so is it that stages, ramps and skips change only what
 # is still to come.)
 MAY_CHANGE = (
-    "name", "output", "data.shards", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
+    "name", "output", "data.shards", "data.replay.run", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "evaluation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
     "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "tf32", "guard", "watch",
     "stop_after", "may_change",
@@ -321,3 +337,8 @@ class RunData(Strict):
     )
     vocab_size: int = Field(gt=0)
     eos_id: int = Field(ge=0)
+    replay: str | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="the run of data.replay, in the same way as the shard set",
+    )

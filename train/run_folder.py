@@ -12,6 +12,7 @@ from corpusmill.common.config import load, override, validate
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.conversations import TEMPLATE
+from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.training import RunData, TrainConfig, changed
 
 CONFIG, PLAN, TOKENIZER, RESULT = "config.json", "plan.json", "tokenizer.json", "result.json"
@@ -42,10 +43,13 @@ def open_run(target: str | Path, settings: Sequence[str] | None = None) -> tuple
     config = validate(TrainConfig, override(dumped, changes), str(folder / CONFIG))
     if "output" not in given:
         config = config.model_copy(update={"output": folder.url})
-    shards = _shards_now(folder)
-    if "data.shards" not in given and shards is not None:
-        config = config.model_copy(update={"data": config.data.model_copy(update={"shards": shards})})
-    return config, folder
+    kept = read_run_data(folder)
+    data = config.data
+    if kept and "data.shards" not in given and (place := _now(kept.shards, folder)):
+        data = data.model_copy(update={"shards": place})
+    if kept and kept.replay and data.replay and (place := _now(kept.replay, folder)):
+        data = data.model_copy(update={"replay": data.replay.model_copy(update={"run": place})})
+    return config.model_copy(update={"data": data}), folder
 
 
 def begun_with(run: Folder) -> str | None:
@@ -60,12 +64,18 @@ def begun_with(run: Folder) -> str | None:
         ) from None
 
 
-def run_data(shards: str, run: Folder, vocab_size: int, eos_id: int) -> RunData:
-    """What to keep of a run's shard set, `shards` as its config names it."""
-    place = Folder(shards)
+def run_data(data: DataConfig, run: Folder, vocab_size: int, eos_id: int) -> RunData:
+    """What to keep of a run's shard set, and of the run whose data it replays."""
+    replay = None if data.replay is None else relative_to(run, Folder(data.replay.run), data.replay.run)
+    shards = relative_to(run, Folder(data.shards), data.shards)
+    return RunData(shards=shards, vocab_size=vocab_size, eos_id=eos_id, replay=replay)
+
+
+def relative_to(run: Folder, place: Folder, otherwise: str) -> str:
+    """Where `place` is as seen from a run's folder, if both are local; `otherwise`."""
     if place.local and run.local:
-        shards = os.path.relpath(os.path.realpath(place.url), os.path.realpath(run.url))
-    return RunData(shards=shards, vocab_size=vocab_size, eos_id=eos_id)
+        return os.path.relpath(os.path.realpath(place.url), os.path.realpath(run.url))
+    return otherwise
 
 
 def read_run_data(run: Folder) -> RunData | None:
@@ -79,12 +89,11 @@ def read_run_data(run: Folder) -> RunData | None:
     return validate(RunData, data, str(run / DATA))
 
 
-def _shards_now(run: Folder) -> str | None:
-    """Where a run's shard set is now, by what was kept of it; None if it is not there."""
-    kept = read_run_data(run)
-    if kept is None or "://" in kept.shards or not run.local:
+def _now(kept: str, run: Folder) -> str | None:
+    """Where something is now whose place relative to a run's folder was kept; None if it is not there."""
+    if "://" in kept or not run.local:
         return None
-    place = os.path.normpath(f"{os.path.realpath(run.url)}/{kept.shards}")
+    place = os.path.normpath(f"{os.path.realpath(run.url)}/{kept}")
     return place if Path(place).exists() else None
 
 

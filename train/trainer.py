@@ -15,12 +15,13 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint, run_state
 from corpusmill.train.batch import Batch
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.planning import make_plan
-from corpusmill.train.data.shards import Shards, open_run_data
+from corpusmill.train.data.shards import Shards
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.finetune.distill import make_distiller
 from corpusmill.train.finetune.objective import make_objective, validated
-from corpusmill.train.finetune.start import starting_model
+from corpusmill.train.finetune.start import begin
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
@@ -234,9 +235,7 @@ class Trainer:
             if self.world.first:
                 self._describe()
                 write_reading(self.folder, self.shards.tokenizer(), self.shards.chat_template())
-            if self.config.init_from:
-                whole = starting_model(self.config, self.shards.set.vocab_size, self.shards.tokenizer())
-                state.model.load_whole(whole.state_dict())
+            begin(self.config, state, self.shards, self.folder, self.world.first)
             self._open_log([])
             return
         rows = run_state.restore(
@@ -256,7 +255,7 @@ class Trainer:
 
     def _describe(self) -> None:
         kept = self.shards.set
-        data = run_data(self.config.data.shards, self.folder, kept.vocab_size, kept.eos_id)
+        data = run_data(self.config.data, self.folder, kept.vocab_size, kept.eos_id)
         for name, value in (
             (CONFIG, dumped(self.config)), (DATA, data.model_dump()), (PLAN, self.plan.as_json()),
         ):  # fmt: skip

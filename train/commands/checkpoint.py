@@ -82,7 +82,7 @@ def reshard(
     """Rewrite the newest checkpoint into another number of files."""
     from corpusmill.common.errors import UserError
     from corpusmill.common.storage import Folder
-    from corpusmill.train.checkpoint.read import reshard as work
+    from corpusmill.train.tools.reshard import reshard as work
 
     if files and max_bytes:
         raise UserError("--files and --max-bytes: give one of them")
@@ -121,15 +121,10 @@ def _steps(folder: Folder) -> dict[int, Listing]:
 
 
 def _newest(folder: Folder, step: int | None) -> Checkpoint:
-    from corpusmill.common.errors import UserError
-    from corpusmill.train.checkpoint.read import load_step
-    from corpusmill.train.evaluate.splits import newest_checkpoint
+    from corpusmill.train.evaluate.splits import checkpoint_at
 
-    if step is None:
-        return newest_checkpoint(folder)
-    if step not in (there := _steps(folder)):
-        raise UserError(f"--step {step}: no such checkpoint; there are {', '.join(map(str, there))}")
-    return load_step(folder, step)
+    _steps(folder)
+    return checkpoint_at(folder, step)
 
 
 def _row(folder: Folder, step: int) -> dict[str, Any]:

@@ -58,8 +58,8 @@ def finetune(
 
 def steps_of(config: TrainConfig, epochs: float) -> int:
     """Steps in which the rows of all sources are read so often together."""
+    from corpusmill.train.data.opening import open_run_data
     from corpusmill.train.data.planning import make_plan
-    from corpusmill.train.data.shards import open_run_data
     from corpusmill.train.log.sinks import log_line
 
     plan = make_plan(config.data, open_run_data(config, log_line), config.seed)
@@ -72,8 +72,8 @@ def show(config: TrainConfig, count: int, json_: bool) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from corpusmill.train.data.opening import open_run_data
     from corpusmill.train.data.preview import previewed
-    from corpusmill.train.data.shards import open_run_data
     from corpusmill.train.log.sinks import log_line
 
     documents = previewed(open_run_data(config, log_line), count)

@@ -19,11 +19,12 @@ from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.shards import BlockDocuments
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.fetch import BlockData, Blocks
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.order import order
 from corpusmill.train.data.pack import Piece, best_fit
 from corpusmill.train.data.plan import Plan, StageSpec
 from corpusmill.train.data.planning import MANY_EPOCHS, epochs, last_step, make_plan, mixtures_of
-from corpusmill.train.data.shards import Shards, open_run_data
+from corpusmill.train.data.shards import Shards
 
 Ints = npt.NDArray[np.int64]
 
@@ -153,7 +154,7 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
         requests = min(requests, world * sum(len(size) for size in sizes))
         bytes_read = min(bytes_read, stored * world)
     there = {name: source.index.ntokens for name, source in shards.train.items() if source.index.ntokens}
-    mixtures = mixtures_of(config.data, there)
+    mixtures = mixtures_of(config.data, there, shards.replayed)
     asked = [
         mixtures[sum(later.from_step <= stage.first_step for later in config.data.stages)]
         for stage in plan.stages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ def make_plan(config: DataConfig, shards: Shards, seed: int, steps: int | None =
     }
     if not shapes:
         raise UserError(f"data.shards: {config.shards}: no source has a train split with tokens")
-    return plan_of(config, shapes, seed, steps)
+    return plan_of(config, shapes, seed, steps, shards.replayed)
 
 
 def shape_of(source: Source, length: int) -> Shape:
@@ -58,13 +59,17 @@ def shape_of(source: Source, length: int) -> Shape:
     return Shape(source.index.ntokens, max(tokens), source.xxh3, *runs(source.sequences(length)))
 
 
-def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int | None = None) -> Plan:
-    """The plan of a config over sources of these shapes; with `steps`, caps on repeats are checked up to there.
+def plan_of(
+    config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int | None = None,
+    replayed: Mapping[str, float] | None = None,
+) -> Plan:  # fmt: skip
+    """The plan of a config over sources of these shapes; with `steps`, caps on repeats are checked up to there. `replayed`: see
+    `mixtures_of`.
 
     Raises `UserError`, naming the number to change, for a source that is not there, one too small for a
     single sequence, a share too small for a slot of its own, and a source repeated beyond `max_epochs`.
     """
-    mixtures = mixtures_of(config, {name: shape.tokens for name, shape in shapes.items()})
+    mixtures = mixtures_of(config, {name: shape.tokens for name, shape in shapes.items()}, replayed)
     names = [name for name in shapes if any(name in mixture for mixture in mixtures)]
     slotted: list[tuple[int, int, int, dict[str, int]]] = []
     for first in _changes(config):
@@ -98,10 +103,19 @@ def plan_of(config: DataConfig, shapes: dict[str, Shape], seed: int, steps: int 
     return plan
 
 
-def mixtures_of(config: DataConfig, tokens: dict[str, int]) -> list[dict[str, float]]:
-    """The shares that the config asks for, at first and in each of its stages."""
-    later = [shares(stage, tokens, f"data.stages[{i}]") for i, stage in enumerate(config.stages)]
-    return [shares(config, tokens, "data"), *later]
+def mixtures_of(
+    config: DataConfig, tokens: dict[str, int], replayed: Mapping[str, float] | None = None
+) -> list[dict[str, float]]:
+    """The shares that the config asks for, at first and in each of its stages; `replayed`: those of an earlier run's sources, beside
+    which the config's own have the rest."""
+    again = replayed or {}
+    own = {name: count for name, count in tokens.items() if name not in again}
+    later = [shares(stage, own, f"data.stages[{i}]") for i, stage in enumerate(config.stages)]
+    rest = 1 - sum(again.values())
+    return [
+        {**{name: share * rest for name, share in one.items()}, **again}
+        for one in (shares(config, own, "data"), *later)
+    ]
 
 
 def _changes(config: DataConfig) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -16,9 +16,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.conversations import TEMPLATE
 from corpusmill.schemas.data import DataConfig, FoldConfig
 from corpusmill.schemas.shards import INDEX, Block, Shard, ShardIndex, ShardSet
-from corpusmill.schemas.training import RunData, TrainConfig
 from corpusmill.train.data.folds import held_out
-from corpusmill.train.run_folder import DATA, read_run_data, run_data
 
 Split = Literal["train", "validation"]
 
@@ -50,12 +48,20 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """An opened shard set; `train` and `validation`: its sources by name, in the set's order."""
+    """An opened shard set; `train` and `validation`: its sources by name, in the set's order, then those of an earlier run.
+    `replayed`: of the latter, the share of all tokens (`data.replay`)."""
 
     folder: Folder
     set: ShardSet
     train: dict[str, Source]
     validation: dict[str, Source]
+    replayed: dict[str, float] = field(default_factory=dict)
+
+    def read(self, data: DataConfig) -> dict[str, Source]:
+        """The train splits that the config reads in any of its stages."""
+        return {
+            name: source for name, source in self.train.items() if name in self.replayed or data.reads(name)
+        }
 
     def tokenizer(self) -> bytes:
         """tokenizer.json, checked."""
@@ -108,18 +114,6 @@ def open_shards(url: str) -> Shards:
     return Shards(folder, whole, splits["train"], splits["validation"])
 
 
-def open_run_data(config: TrainConfig, log: Callable[[str], None] | None = None) -> Shards:
-    """The data of a run. Tokens made from texts are kept in `data.token_cache`, or in the run's folder."""
-    run, data = Folder(config.output_url), config.data
-    cache = data.token_cache or str(run / "tokens")
-    if data.conversations is not None:
-        # A run that has begun has tokenizer and template of the model that it starts from.
-        start = run.url if (run / DATA).exists() else config.init_from
-        unrelated = config.objective is not None and config.objective.loss == "kto"
-        return open_conversations(data, cache, start, unrelated, log)
-    return open_data(data, open_tokens(data.shards, cache, data.tokenizer, log))
-
-
 def open_conversations(
     data: DataConfig, cache: str, start: str | None = None, unrelated: bool = False,
     log: Callable[[str], None] | None = None,
@@ -152,15 +146,6 @@ def with_fold(shards: Shards, fold: FoldConfig) -> Shards:
     """The shard set with what is held out of its train splits. Raises what `held_out` raises."""
     found = held_out(shards.train, shards.folder.url, fold)
     return replace(shards, train={name: replace(one, held=found[name]) for name, one in shards.train.items()})
-
-
-def run_vocabulary(config: TrainConfig, run: Folder) -> RunData:
-    """The size of a run's vocabulary and its end-of-text token, as the run kept them, or from its shards."""
-    kept = read_run_data(run)
-    if kept is not None:
-        return kept
-    found = open_run_data(config).set
-    return run_data(config.data.shards, run, found.vocab_size, found.eos_id)
 
 
 def open_tokens(

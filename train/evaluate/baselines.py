@@ -49,7 +49,7 @@ class Baselines:
     def __init__(
         self, config: TrainConfig, run: Folder, found: Checkpoint, shards: Shards, ngram_tokens: int
     ) -> None:
-        read_from = {name: source for name, source in shards.train.items() if config.data.reads(name)}
+        read_from = shards.read(config.data)
         self._counts = train_counts(read_from, run)
         self._ngrams: dict[str, Counted | str] = {}
         if ngram_tokens:

@@ -19,7 +19,7 @@ from corpusmill.schemas.evaluation import (
     ReliabilityBin,
     Temperature,
 )
-from corpusmill.train.data.shards import open_run_data
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.evaluate.baselines import all_blocks
 from corpusmill.train.evaluate.batches import block_batches
 from corpusmill.train.evaluate.scorer import Scorer

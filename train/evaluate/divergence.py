@@ -11,7 +11,7 @@ from torch import Tensor
 
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.evaluation import Estimate
-from corpusmill.train.data.shards import open_run_data
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.scorer import Scorer, States, denominator
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint

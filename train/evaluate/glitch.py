@@ -22,7 +22,8 @@ from corpusmill.common.token_text import TokenText
 from corpusmill.schemas.glitch import GLITCH_TOKENS, GlitchToken, GlitchTokens, Place
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.fetch import Blocks
-from corpusmill.train.data.shards import Source, open_run_data
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.shards import Source
 from corpusmill.train.evaluate.baselines import STRICT, train_counts, trained_blocks
 from corpusmill.train.evaluate.rows import Query
 from corpusmill.train.evaluate.scorer import Scorer
@@ -59,7 +60,7 @@ def glitch_tokens(
     shards = open_run_data(config)
     found = newest_checkpoint(run)
     size, eos = shards.set.vocab_size, shards.set.eos_id
-    sources = {name: source for name, source in shards.train.items() if config.data.reads(name)}
+    sources = shards.read(config.data)
     train = np.sum(list(train_counts(sources, run).values()), axis=0)
     blocks = trained_blocks(config, run, found, shards, most_tokens)
     if isinstance(blocks, str):

@@ -16,7 +16,8 @@ from corpusmill.schemas.evaluation import Estimate
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
-from corpusmill.train.data.shards import Shards, Source, open_run_data
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.shards import Shards, Source
 from corpusmill.train.evaluate.baselines import NGRAM_TOKENS, Baselines
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.documents import document_losses, keep
@@ -68,6 +69,17 @@ def newest_checkpoint(run: Folder) -> checkpoint.Checkpoint:
     return found
 
 
+def checkpoint_at(run: Folder, step: int | None, key: str = "--step") -> checkpoint.Checkpoint:
+    """The checkpoint of a step, None: the newest. Raises `UserError` naming `key` if there is none, `WorkError` if it is damaged."""
+    if step is None:
+        return newest_checkpoint(run)
+    there = checkpoint.steps(run)
+    if step not in there:
+        steps = ", ".join(map(str, there)) or "none"
+        raise UserError(f"{key} {step}: no such checkpoint in {run}; there are {steps}")
+    return checkpoint.load_step(run, step)
+
+
 def load_model(
     config: TrainConfig, found: checkpoint.Checkpoint, vocab_size: int, device: torch.device
 ) -> Decoder:
@@ -82,7 +94,7 @@ def identity(
 ) -> str:
     """Hash of all that an evaluation depends on: weights, data, sources read, length of the rows, their stride, precision, n-grams."""
     indexes = [[s.xxh3 for s in split.values()] for split in (shards.train, shards.validation)]
-    read = [name for name in shards.train if config.data.reads(name)]
+    read = list(shards.read(config.data))
     settings = [
         read,
         config.data.sequence_length,

@@ -32,10 +32,10 @@ def make_objective(
     if config.objective.needs_reference and config.adapter is not None:
         reference = model
     elif config.objective.needs_reference:
-        assert config.init_from is not None
+        assert config.start is not None
         reference = build(config, shards.set.vocab_size, world, frozen=True)
         whole = Decoder(config.model, shards.set.vocab_size)
-        load_start(whole, Folder(config.init_from), shards.tokenizer())
+        load_start(whole, Folder(config.start.run), shards.tokenizer(), config.start.step)
         reference.load_whole(whole.state_dict())
     return Preference(config.objective, model, reference, world)
 

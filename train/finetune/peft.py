@@ -14,7 +14,7 @@ import torch
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
-from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import newest_checkpoint
 from corpusmill.train.run_folder import write_json
 from corpusmill.train.tools.architecture import architecture
@@ -57,7 +57,7 @@ def export_adapter(config: TrainConfig, run: Folder, out: Folder, dtype: str = "
     ours = checkpoint.read_tensors(found)
     tensors = {theirs: ours[name].to(number_type).contiguous() for theirs, name in names.items()}
     (out / WEIGHTS).write(save(tensors, metadata={"format": "pt"}))
-    write_json(out / CONFIG, described(config.adapter, names, config.init_from))
+    write_json(out / CONFIG, described(config.adapter, names, config.start.run if config.start else None))
     size = sum(tensor.nbytes for tensor in tensors.values())
     return {"output": out.url, "step": found.step, "tensors": len(tensors), "bytes": size}
 

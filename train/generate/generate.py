@@ -10,7 +10,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.common.task_progress import advance
 from corpusmill.schemas.generation import Sampling
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.generate.engine import Engine
 from corpusmill.train.generate.request import End, Event, Request

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def learning_rate(
     schedule: ScheduleConfig, peak: float, tokens: int, total_tokens: int, warmup_tokens: int
 ) -> float:
-    """The rate of the step that ends at `tokens`: a linear warm-up, then `kind` falls to `floor` x peak.
+    """The rate of the step that ends at `tokens`: a linear warm-up from `warmup_from`, then `kind` falls to `floor` x peak.
 
     `cosine`: Loshchilov & Hutter 2017. `inverse_sqrt`: peak x sqrt(warm-up / tokens), not below the floor (Vaswani
     et al. 2017). `wsd`: warm-up, stable, then a linear decay over the last `decay_share` (Hu et al. 2024).
@@ -36,7 +36,8 @@ def learning_rate(
     at = tokens * schedule.steps / total_tokens
     warmup = warmup_tokens * schedule.steps / total_tokens
     if at <= warmup:
-        return peak * at / warmup
+        first = schedule.warmup_from or 0.0
+        return first + (peak - first) * at / warmup
     low = schedule.floor * peak
     if schedule.kind == "constant":
         return peak

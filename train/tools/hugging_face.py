@@ -11,13 +11,13 @@ import torch
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.hugging_face import config as tokenizer_config
-from corpusmill.common.hugging_face import special_tokens_map
+from corpusmill.common.hugging_face import special_tokens_map, vocabulary
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.conversations import TEMPLATE
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.conversations.model import template_in
-from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import TOKENIZER, write_json
@@ -240,12 +240,6 @@ def same(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, float) and isinstance(theirs, int | float):
         return abs(ours - theirs) <= 1e-6 * abs(ours)
     return bool(ours == theirs)
-
-
-def vocabulary(tokenizer: bytes) -> Any:
-    """The parts of a tokenizer.json on which the numbers of tokens depend."""
-    model = json.loads(tokenizer)["model"]
-    return model.get("vocab"), len(model.get("merges") or ())
 
 
 def files(folder: Folder) -> list[str]:

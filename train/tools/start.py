@@ -1,28 +1,43 @@
-"""The weights that a run starts from (`init_from`): those of another run's newest checkpoint, its adapter merged, or of a model in
+"""The weights that a run starts from (`init_from`): those of a checkpoint of another run, its adapter merged, or of a model in
 the Hugging Face layout."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 
 from corpusmill.common.errors import UserError
+from corpusmill.common.hugging_face import vocabulary
 from corpusmill.common.storage import Folder
-from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
+from corpusmill.schemas.training import TrainConfig
+from corpusmill.train import checkpoint
+from corpusmill.train.evaluate.splits import checkpoint_at, load_model
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim.make import rate_at
 from corpusmill.train.run_folder import DATA, TOKENIZER, open_run
-from corpusmill.train.tools.hugging_face import load_weights, vocabulary
+from corpusmill.train.tools.hugging_face import load_weights
 
 # Keys of a model's config that change nothing of what its weights are.
 FREE = ("preset", "dropout", "z_loss", "loss_chunk", "rope_scaling")
+Step = int | Literal["stable"] | None
 
 
 @torch.no_grad()
-def load_start(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
-    """Load the weights in `folder`. Raises `UserError` naming the keys in which its model differs from this one, or if its tokenizer
-    numbers tokens differently from `tokenizer`, and what `load_weights` raises."""
+def load_start(
+    model: Decoder, folder: Folder, tokenizer: bytes, step: Step = None
+) -> tuple[TrainConfig, checkpoint.Checkpoint] | None:
+    """Load the weights in `folder`; returns the run's config and the checkpoint that they are of, None of a model that is no run's.
+    All processes together. `step`: see `corpusmill.schemas.continual.StartConfig`.
+
+    Raises `UserError` naming the keys in which its model differs from this one, if its tokenizer numbers tokens differently from
+    `tokenizer`, or if it has no such checkpoint; and what `load_weights` raises.
+    """
     if not (folder / DATA).exists():
+        if step is not None:
+            raise UserError(f"init_from.step: {folder} is no run's folder: leave step out")
         load_weights(model, folder, tokenizer)
-        return
+        return None
     config, run = open_run(folder.url)
     theirs, ours = config.model.model_dump(), model.config.model_dump()
     lines = [
@@ -36,5 +51,20 @@ def load_start(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
         raise UserError(
             f"init_from: {run / TOKENIZER}: is not the tokenizer of the data; make shards with it, or start from another model"
         )
-    found = load_model(config, newest_checkpoint(run), model.vocab_size, model.embedding.weight.device)
-    model.load_state_dict(found.state_dict())
+    wanted = newest_stable(config, run) if step == "stable" else step
+    found = checkpoint_at(run, wanted, "init_from.step")
+    whole = load_model(config, found, model.vocab_size, model.embedding.weight.device)
+    model.load_state_dict(whole.state_dict())
+    return config, found
+
+
+def newest_stable(config: TrainConfig, run: Folder) -> int:
+    """The newest step with a checkpoint that had the full learning rate. Raises `UserError` if there is none."""
+    there, rate = list(checkpoint.steps(run)), config.optimizer.lr
+    stable = [step for step in there if rate_at(config, step) >= rate * (1 - 1e-9)]
+    if not stable:
+        raise UserError(
+            f"init_from.step: stable: no checkpoint of {run} ({', '.join(map(str, there)) or 'none'}) had the full learning rate"
+            f" {rate:g}: name a step, and set schedule.warmup_from to the rate that it had"
+        )
+    return stable[-1]

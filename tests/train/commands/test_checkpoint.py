@@ -15,8 +15,8 @@ from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
-from corpusmill.train.checkpoint import read
 from corpusmill.train.evaluate.splits import newest_checkpoint
+from corpusmill.train.tools import reshard
 from tests.train.checkpoint.test_store import cut, flip, place, run, trained  # noqa: F401 (run: a fixture)
 
 
@@ -72,7 +72,7 @@ def test_verify_names_each_bad_file(run: Folder) -> None:  # noqa: F811
 def test_resharded_is_the_same_in_other_files(
     run: Folder, tmp_path: Path, options: list[Any], files: int, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(read, "SLAB", 100)  # bytes: a row or two at once
+    monkeypatch.setattr(reshard, "SLAB", 100)  # bytes: a row or two at once
     (run / "config.json").write(b"{}")
     out = Folder(tmp_path / "out")
     result = json.loads(command("reshard", run, out, *options, "--json"))

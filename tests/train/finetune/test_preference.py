@@ -14,7 +14,7 @@ from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.data.shards import open_run_data
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.finetune.objective import make_objective

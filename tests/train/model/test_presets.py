@@ -59,5 +59,13 @@ def test_the_speedrun_computes_as_much_as_gpt2_small_and_looks_up_the_rest() -> 
 
 
 def test_no_preset_is_left_out() -> None:
-    others = {"quickstart", "quickstart-lora", "quickstart-s3", "speedrun-124m", "chat", "preferences"}
+    others = {
+        "quickstart",
+        "quickstart-lora",
+        "quickstart-s3",
+        "speedrun-124m",
+        "chat",
+        "continue",
+        "preferences",
+    }
     assert {Path(file).stem for file in FOLDER.glob("*.yaml")} == {*SIZES, *others}

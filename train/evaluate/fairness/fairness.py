@@ -12,7 +12,7 @@ from corpusmill.common.token_text import TokenText
 from corpusmill.schemas.evaluation import RESULTS
 from corpusmill.schemas.fairness import FAIRNESS, FairnessResults, ItemBias, Terms, TextGroup, Toxicity
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.data.shards import open_run_data, run_vocabulary
+from corpusmill.train.data.opening import open_run_data, run_vocabulary
 from corpusmill.train.evaluate.fairness import items, terms, texts, toxicity
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint

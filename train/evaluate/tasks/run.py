@@ -21,7 +21,7 @@ from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import Checkpoint
-from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.metrics.classification import classification
 from corpusmill.train.evaluate.progress import reported

@@ -54,7 +54,7 @@ class _Part:
 def calibration_rows(config: TrainConfig, shards: Shards, rows: int = ROWS) -> list[Batch]:
     """About `rows` rows of the train splits that the run reads, as many of each source, spread evenly over it; the same on every call.
     Raises `UserError` if there are none."""
-    sources = [one for name, one in shards.train.items() if config.data.reads(name) and one.index.ntokens]
+    sources = [one for one in shards.read(config.data).values() if one.index.ntokens]
     if not sources:
         raise UserError(f"{config.data.shards}: no train split has text to calibrate on")
     length, each = config.data.sequence_length, -(-rows // len(sources))

@@ -11,7 +11,7 @@ from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.compression import COMPRESSION, Compression, CompressionSettings
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.data.shards import open_run_data
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import mean_of
 from corpusmill.train.parallel.mesh import join

@@ -19,7 +19,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.conversations.model import template_in
-from corpusmill.train.data.shards import run_vocabulary
+from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import newest_checkpoint
 from corpusmill.train.model.attend import frequencies
 from corpusmill.train.run_folder import TOKENIZER

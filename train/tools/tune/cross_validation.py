@@ -17,7 +17,7 @@ from corpusmill.schemas.evaluation import Estimate
 from corpusmill.schemas.shards import Block, Shard
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.folds import clustered, document_ids, groups
-from corpusmill.train.data.shards import open_run_data
+from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.trained import read, spread
 from corpusmill.train.evaluate.baselines import STRICT
 from corpusmill.train.evaluate.fairness.texts import bits_per_byte, document_sums
@@ -102,9 +102,7 @@ def held_out(config: TrainConfig, run: Folder, place: str, tokens: int) -> FoldR
     words = TokenText((run / TOKENIZER).read(), shards.set.eos_id, TOKENIZER)
     documents, clusters = clustered(Folder(config.data.fold.ledger_of(shards.folder.url)), [])
     sums, units = dict[str, Floats](), dict[str, list[bytes]]()
-    for name, source in shards.train.items():
-        if not config.data.reads(name):
-            continue
+    for name, source in shards.read(config.data).items():
         sizes = np.array([block.ntokens for _, block in source.blocks], dtype=np.int64)
         chosen = [number for number in spread(sizes, tokens).tolist() if sizes[number]]
         ids = document_ids(Part(source.folder, [source.blocks[number] for number in chosen]))

@@ -40,7 +40,7 @@ def search(path: str, settings: list[str] | None, log: Callable[[str], None]) ->
     except BlockingIOError:
         raise UserError(f"{folder}: another search is running in it") from None
     with lock:
-        from corpusmill.train.data.shards import open_run_data
+        from corpusmill.train.data.opening import open_run_data
 
         open_run_data(train, log)  # problems of the data are found before any trial; texts are encoded once
         same_search(folder, config, base)

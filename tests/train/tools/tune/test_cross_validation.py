@@ -19,7 +19,8 @@ from corpusmill.schemas.cross_validation import CROSS_VALIDATION, CrossValidatio
 from corpusmill.schemas.data import FoldConfig
 from corpusmill.schemas.evaluation import Estimate
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.data.shards import open_run_data, open_shards
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate.baselines import all_blocks
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import estimate
