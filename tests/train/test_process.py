@@ -60,7 +60,8 @@ def test_what_a_program_has_frozen_stays_so() -> None:
         garbage.step(step)
     assert Cycle.alive == 0
     garbage.release()
-    assert gc.get_freeze_count() == before and gc.isenabled()
+    # Some of them may have been freed meanwhile; `gc.unfreeze` would have left none.
+    assert before - 1000 < gc.get_freeze_count() <= before and gc.isenabled()
 
 
 def test_a_run_collects_at_its_steps(

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from corpusmill.common.config import override, validate
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.process import Stop
 
 POLL_S = 0.1
 
@@ -117,10 +119,13 @@ def run_trials(
 
     `should_stop` is called often, and once after the end; a reason that it returns kills the trial. When the generator is
     closed, running trials save and end. The next trial is taken when a place is free, after ended ones were yielded.
+    A SIGINT or SIGTERM ends them too, and has its usual effect after that: Optuna's lock on its journal, interrupted while it is
+    acquired, raises an error of its own.
     """
     running: dict[int, Trial] = {}
+    ending = Stop()
     try:
-        while True:
+        while not ending.signal:
             for place in range(parallel):
                 if place not in running and (trial := next(trials, None)):
                     trial.start(environment(place, parallel))
@@ -139,6 +144,9 @@ def run_trials(
             time.sleep(POLL_S)
     finally:
         stop(list(running.values()))
+        ending.release()
+        if ending.signal:
+            signal.raise_signal(ending.signal)
 
 
 def stop(trials: list[Trial]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from corpusmill.train.tools.tune import search as module
 from corpusmill.train.tools.tune.search import search
-from corpusmill.train.tools.tune.trial import environment, hold
+from corpusmill.train.tools.tune.trial import Trial, environment, hold, run_trials
 from tests.conftest import IMPORT_PATH, ROOT
 from tests.train.tools.tune.conftest import in_process, outcome
 
@@ -106,8 +106,26 @@ def test_two_at_a_time(write_search: Write, start: Start, tmp_path: Path) -> Non
     until(lambda: rows(tmp_path / "found/trials/0002"), process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
-    assert process.returncode == 130 and "trial 0 (1 of 3)  fail: killed by signal 9" in errors
+    assert process.returncode == 130, errors
+    assert "trial 0 (1 of 3)  fail: killed by signal 9" in errors
     assert all("stopped by" in (tmp_path / f"found/trials/000{n}/log.txt").read_text() for n in (1, 2))
+
+
+def test_an_interruption_waits_until_the_journal_is_written(tmp_path: Path) -> None:
+    """Optuna's lock on it raises an error of its own when it is interrupted."""
+    trial = Trial(tmp_path / "0000", tmp_path, {})
+    trial.command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    done = list[str]()
+
+    def should_stop(_: Trial) -> str:
+        signal.raise_signal(signal.SIGINT)
+        done.append("the whole of it")
+        return ""
+
+    with pytest.raises(KeyboardInterrupt):
+        list(run_trials(iter([trial]), 1, should_stop))
+    assert done == ["the whole of it"] and trial.process.returncode == -signal.SIGTERM
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_each_place_has_its_own_gpu_and_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
