@@ -39,6 +39,7 @@ def models() -> dict[str, type[BaseModel]]:
         TensorTable,
         UnitManifest,
     )
+    from corpusmill.schemas.phases import Averaged, Exposure, Forgetting
     from corpusmill.schemas.private import PrivateSet
     from corpusmill.schemas.publication import About, Publication
     from corpusmill.schemas.recipe import Recipe
@@ -64,6 +65,9 @@ def models() -> dict[str, type[BaseModel]]:
         TrainConfig,
         RunData,
         Phase,
+        Exposure,
+        Forgetting,
+        Averaged,
         ContaminationResults,
         CalibrationResults,
         EvaluationResults,

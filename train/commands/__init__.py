@@ -11,6 +11,7 @@ from corpusmill.train.commands.calibration import calibration
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.comparison import compare_models
 from corpusmill.train.commands.compress import compress
+from corpusmill.train.commands.continual import average, exposure, forgetting
 from corpusmill.train.commands.cross_validate import cross_validate
 from corpusmill.train.commands.data import batch, estimate, plan
 from corpusmill.train.commands.fairness import fairness
@@ -49,6 +50,9 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (judge, "runs/small runs/large --prompts prompts.jsonl"),
     (export, f"{TRAIN} model/"),
     (compress, "runs/quickstart/train small/ --method gptq"),
+    (exposure, "runs/quickstart/continue --documents seen.parquet"),
+    (forgetting, "runs/quickstart/continue"),
+    (average, "runs/quickstart/train --last 3 --out runs/quickstart/average"),
     (plan, TRAIN),
     (batch, f"{TRAIN} --step 100"),
     (dashboard, f"{TRAIN} --watch 10"),

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corpusmill.train.commands.options import Json, Run, Set, print_json, print_table
+from corpusmill.train.commands.options import Json, Run, Set, ends, print_json, print_table, value
 
 if TYPE_CHECKING:
     from corpusmill.schemas.compression import Compression
-    from corpusmill.schemas.evaluation import Estimate
 
 
 def compress(
@@ -85,21 +84,11 @@ def _lines(result: Compression) -> list[list[str]]:
     for name, row in result.sources.items():
         lines.append(
             [
-                name, _value(row.before), _value(row.after), _value(row.difference, "+"), _ends(row.difference),
+                name, value(row.before), value(row.after), value(row.difference, "+"), ends(row.difference),
                 f"{row.divergence.value:.5f}", f"{row.divergence_p99:.5f}", f"{row.agreement.value:.2%}",
             ]
         )  # fmt: skip
     if len(result.sources) > 1:
-        ends = [_value(result.difference, "+"), _ends(result.difference)]
-        lines.append(["mean of sources", "", "", *ends, "", "", ""])
+        mean = result.difference
+        lines.append(["mean of sources", "", "", value(mean, "+"), ends(mean), "", "", ""])
     return lines
-
-
-def _value(found: Estimate | None, sign: str = "") -> str:
-    return "–" if found is None else f"{found.value:{sign}.4f}"
-
-
-def _ends(found: Estimate | None) -> str:
-    if found is None or found.low is None:
-        return "–"
-    return f"{found.low:+.4f} to {found.high:+.4f}"

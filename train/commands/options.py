@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from corpusmill.schemas.evaluation import Estimate
 
 
 def setting(example: str) -> Any:
@@ -53,3 +56,13 @@ def markdown(lines: list[list[str]]) -> str:
 
     rule = "|" + "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])]) + "|"
     return "\n".join([line(lines[0]), rule, *map(line, lines[1:])])
+
+
+def value(found: Estimate | None, sign: str = "") -> str:
+    """A cell with the value of an estimate; `sign`: +, of a difference."""
+    return "–" if found is None else f"{found.value:{sign}.4f}"
+
+
+def ends(found: Estimate | None) -> str:
+    """A cell with the ends of the interval of a difference."""
+    return "–" if found is None or found.low is None else f"{found.low:+.4f} to {found.high:+.4f}"

@@ -4,9 +4,10 @@ the documents are the units of the error of bits per byte."""
 from __future__ import annotations
 
 import io
+import math
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +23,30 @@ from corpusmill.train.evaluate.batches import block_batches
 from corpusmill.train.model.losses import IGNORED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import numpy.typing as npt
+    from torch import Tensor
 
     from corpusmill.common.storage import Folder
+    from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.batch import Batch
     from corpusmill.train.data.shards import Source
-    from corpusmill.train.evaluate.scorer import Scorer
 
 AT_ONCE = 64  # batches whose rows exist at once
 
 
-def document_losses(scorer: Scorer, source: Source, rows: int = 16, stride: int | None = None) -> pa.Table:
+class TokenLosses(Protocol):
+    """A `Scorer`, or several that predict together."""
+
+    @property
+    def config(self) -> TrainConfig: ...
+    def losses(self, batches: Sequence[Batch]) -> Iterator[Tensor]: ...
+
+
+def document_losses(
+    scorer: TokenLosses, source: Source, rows: int = 16, stride: int | None = None
+) -> pa.Table:
     """`DOCUMENT_LOSSES` of a split, every token scored once (but for `unscored` ones) in rows of training's length, which overlap with a `stride`, in the order of
     the documents' first tokens. A document that several blocks hold is one row. Raises `WorkError` for damaged data."""
     length, eos = scorer.config.data.sequence_length, source.index.eos_id
@@ -62,6 +77,15 @@ def document_losses(scorer: Scorer, source: Source, rows: int = 16, stride: int 
     size = characters * (source.index.text_bytes / max(float(characters.sum()), 1.0))
     ids = pa.array([bytes.fromhex(name) for name in places], pa.binary(16))
     return pa.table([ids, tokens.astype(np.int64), nats, size], schema=DOCUMENT_LOSSES)
+
+
+def paired_bits(
+    scorers: Sequence[TokenLosses], source: Source
+) -> tuple[list[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
+    """(bits of each document under each model, bytes of each document) of a validation split: float64 [documents] each."""
+    rows = scorers[0].config.data.micro_batch
+    tables = [document_losses(scorer, source, rows) for scorer in scorers]
+    return [table["nats"].to_numpy() / math.log(2) for table in tables], tables[0]["bytes"].to_numpy()
 
 
 def keep(run: Folder, source: str, documents: pa.Table) -> None:

@@ -3,7 +3,6 @@ weights would have. Both models compute in float32, in which the result is writt
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from corpusmill.schemas.compression import CompressionSettings, SourceChange
 from corpusmill.schemas.evaluation import Estimate
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.divergence import agreements, divergences
-from corpusmill.train.evaluate.documents import document_losses
+from corpusmill.train.evaluate.documents import paired_bits
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import interval
 from corpusmill.train.evaluate.statistics import compared, estimate, linearised
@@ -56,9 +55,7 @@ def changes(
 
 def _change(before: Scorer, after: Scorer, source: Source) -> SourceChange:
     data, tokens = before.config.data, before.config.validation.tokens
-    tables = [document_losses(scorer, source, data.micro_batch) for scorer in (before, after)]
-    first, second = (table["nats"].to_numpy() / math.log(2) for table in tables)
-    sizes = tables[0]["bytes"].to_numpy()  # of the same documents in the same order
+    (first, second), sizes = paired_bits((before, after), source)
     difference = None
     if sizes.sum():
         difference = compared(linearised(second, sizes), linearised(first, sizes)).estimate
