@@ -216,7 +216,7 @@ def main() -> None:
     )
     parser.add_argument("--smoke", action="store_true", help="tiny shapes on the CPU, through the same code")
     given = parser.parse_args()
-    _bare.find_checkout()
+    _bare.stand_in()
     models, names, checks, memory = (
         [n for n in text.split(",") if n] for text in (given.models, given.cases, given.checks, given.memory)
     )
