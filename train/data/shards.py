@@ -130,6 +130,7 @@ def open_conversations(
         data.sequence_length,
         tokenizer=data.tokenizer,
         start=start,
+        unrelated=unrelated,
         log=log,
     )
     return open_shards(made.url)

@@ -7,14 +7,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.shards import Target
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.evaluate.baselines import all_blocks
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.finetune.objective import make_objective
@@ -92,6 +95,10 @@ def test_kto_learns_from_single_answers(tmp_path: Path) -> None:
         for kind in ("chosen", "rejected")
     ]
     config = tuned(tmp_path, rows, **{"objective.loss": "kto", "schedule.steps": 40})
+    # Each answer is followed by one to another prompt, from which the divergence is estimated.
+    blocks = all_blocks(next(iter(open_run_data(TrainConfig.model_validate(config)).train.values())))
+    kinds = [block.targets for block in blocks if block.targets is not None]
+    assert Target.unrelated in np.concatenate(kinds)
     train(TrainConfig.model_validate(config))
     rows_of_metrics = read_metrics(Folder(config["output"]))
     last = rows_of_metrics[-1]["preference"]

@@ -114,7 +114,9 @@ def test_a_greedy_soup_leaves_out_what_makes_it_worse(config: Make, trunk: str, 
 
 
 def test_what_cannot_be_averaged(config: Make, trunk: str, tmp_path: Path) -> None:
-    other = config(output=str(tmp_path / "other"), **{"model.dim": 64, "schedule.steps": 6, "checkpoint.keep_last": 1})
+    other = config(
+        output=str(tmp_path / "other"), **{"model.dim": 64, "schedule.steps": 6, "checkpoint.keep_last": 1}
+    )
     run(other)
     with pytest.raises(UserError, match=r"is another model than .*, by model.dim"):
         average([Run(*open_run(trunk)), Run(*open_run(other["output"]))], Folder(tmp_path / "out"))
