@@ -44,6 +44,7 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.publication import About, Publication
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.report import Report
+    from corpusmill.schemas.robustness import Robustness
     from corpusmill.schemas.search import SearchConfig
     from corpusmill.schemas.shards import (
         BlockDocuments,
@@ -68,6 +69,7 @@ def models() -> dict[str, type[BaseModel]]:
         Exposure,
         Forgetting,
         Averaged,
+        Robustness,
         ContaminationResults,
         CalibrationResults,
         EvaluationResults,

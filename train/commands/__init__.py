@@ -20,6 +20,7 @@ from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.glitch import glitch_tokens
 from corpusmill.train.commands.judge import judge
 from corpusmill.train.commands.results import contamination
+from corpusmill.train.commands.robustness import robustness
 from corpusmill.train.commands.scoring import arithmetic, glue_rows, score, style
 from corpusmill.train.commands.serving import chat, serve
 from corpusmill.train.commands.tasks import task_data, tasks
@@ -32,6 +33,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (train, f"{TRAIN} --set output=runs/mine"),
     (finetune, f"{CHAT} --epochs 3"),
     (evaluate, f"{TRAIN} --tasks blimp --data blimp=blimp.jsonl.gz --limit 500"),
+    (robustness, f"{TRAIN} --tasks blimp --data blimp=blimp.jsonl.gz --perturb typos:0.05"),
     (contamination, "runs/quickstart/train out/items"),
     (tasks, "hellaswag"),
     (task_data, "hellaswag --out task-data"),
