@@ -21,6 +21,7 @@ from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig, ScheduleConfig
 from corpusmill.schemas.parallel import LossScaleConfig, MemoryConfig, ParallelConfig, Precision
 from corpusmill.schemas.preference import PreferenceConfig
+from corpusmill.schemas.regularization import RegularizationConfig
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -144,6 +145,11 @@ class TrainConfig(Strict):
         exclude_if=lambda value: value is None,
         description="learn from a teacher's distribution; null: not",
     )
+    regularization: RegularizationConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="label smoothing, noise on embeddings, adversarial embeddings; null: none",
+    )
     adapter: AdapterConfig | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
@@ -230,6 +236,19 @@ class TrainConfig(Strict):
         return self
 
     @model_validator(mode="after")
+    def regularized(self) -> TrainConfig:
+        if self.regularization is None:
+            return self
+        other = "objective" if self.objective else "distillation" if self.distillation else None
+        if other:
+            raise ValueError(f"regularization and {other} exclude each other: leave one of them out")
+        try:
+            self.regularization.check(self.model, self.parallel)
+        except ValueError as error:
+            raise ValueError(f"regularization.{error}") from None
+        return self
+
+    @model_validator(mode="after")
     def adapters(self) -> TrainConfig:
         if self.adapter is not None:
             try:
@@ -281,6 +300,12 @@ class TrainConfig(Strict):
                 " for ever if one ran out of memory: set it to false and data.micro_batch to what `estimate` gives"
             )
         return self
+
+    @property
+    def random_rows(self) -> bool:
+        """Whether training passes draw numbers by row: of dropout, or of noise on embeddings."""
+        noise = self.regularization is not None and self.regularization.embedding_noise > 0
+        return self.model.dropout > 0 or noise
 
     @property
     def start(self) -> StartConfig | None:

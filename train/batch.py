@@ -57,13 +57,13 @@ def answers_of(batch: Batch, sent: Sent) -> Answers:
 
 
 def micro_batches(batch: Batch, config: TrainConfig, step: int, device: torch.device) -> list[MicroBatch]:
-    """The micro-batches of a step, with the keys of its dropout.
+    """The micro-batches of a step, with the keys of its dropout and noise.
 
     On CUDA they are copied by a stream of their own. The host is ahead of the device by a step, so that a copy runs while the
     step before is computed; the computation waits for it on the device.
     """
     micro = config.data.micro_batch
-    drops = dropout_keys(config.seed, step, batch["n"]) if config.model.dropout else None
+    drops = dropout_keys(config.seed, step, batch["n"]) if config.random_rows else None
     with copying(device) as sent:
         rows = inputs(batch, device, drops, micro, sent)
         scored = sent.to((batch["labels"] >= 0).sum(1).to(torch.float64))

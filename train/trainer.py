@@ -19,7 +19,7 @@ from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards
 from corpusmill.train.data.stream import StreamingTokens
-from corpusmill.train.finetune.distill import make_distiller
+from corpusmill.train.finetune.distill import make_teacher
 from corpusmill.train.finetune.objective import make_objective, validated
 from corpusmill.train.finetune.start import begin
 from corpusmill.train.guard.attention import ADVICE, message, newest
@@ -132,7 +132,7 @@ class Trainer:
         window = torch.zeros(len(self.plan.sources), columns, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
         self.state = TrainState(config, model, optimizer, window, world.device, objective=self.objective)
-        self.state.distiller = make_distiller(config, self.shards, world)
+        self.state.distiller = make_teacher(config, self.shards, world)
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
         self.progress = run_state.Progress()

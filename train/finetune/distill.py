@@ -17,6 +17,7 @@ from torch import Tensor
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.train.evaluate.scorer import denominator, scored_by
+from corpusmill.train.finetune.regularize import Regularizer
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.losses import IGNORED, own_rows
 from corpusmill.train.model.split import WHOLE, Split
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from corpusmill.train.data.shards import Shards
     from corpusmill.train.parallel.mesh import World
     from corpusmill.train.parallel.model import ParallelModel
+    from corpusmill.train.step import Teacher
 
 Context = Callable[[], AbstractContextManager[Any]]
 CHUNK = 1024  # tokens whose logits exist at once, where model.loss_chunk sets nothing
@@ -149,8 +151,11 @@ def _log_softmax(logits: Tensor, split: Split) -> Tensor:
     return logits - denominator(logits.logsumexp(-1), split)[:, None]
 
 
-def make_distiller(config: TrainConfig, shards: Shards, world: World) -> Distiller | None:
-    """The teacher of a run, in its layout; None without one. Collective. Raises `UserError` for a teacher that does not fit."""
+def make_teacher(config: TrainConfig, shards: Shards, world: World) -> Teacher | None:
+    """What changes the loss within a run's passes: its teacher, in its layout, or what regularizes it; None without either. Collective.
+    Raises `UserError` for a teacher that does not fit."""
+    if config.regularization is not None:
+        return Regularizer(config.regularization)
     if config.distillation is None:
         return None
     folder, size = Folder(config.distillation.teacher), shards.set.vocab_size

@@ -14,6 +14,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.batch import Batch
 from corpusmill.train.finetune.distill import Distiller
 from corpusmill.train.finetune.preference import Preference
+from corpusmill.train.finetune.regularize import Regularizer
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.parallel.mesh import World, join
@@ -28,13 +29,34 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "ddp": {}, "zero 3": {"zero": 3}, "tensor x ddp": {"tensor": 2}, "pipeline x tensor": {"pipeline": 2, "tensor": 2},
     "pipeline x zero 1": {"pipeline": 2, "zero": 1},
 }  # fmt: skip
-OBJECTIVES = ("dpo", "ipo", "hinge", "orpo", "simpo", "kto", "labels", "distilled", "dpo of an adapter")
+REGULARIZED: dict[str, dict[str, Any]] = {
+    "smoothed": {"label_smoothing": 0.2}, "noisy": {"embedding_noise": 10.0}, "adversarial": {"adversarial": 0.5},
+    "all of these": {"label_smoothing": 0.1, "embedding_noise": 5.0, "adversarial": 0.1},
+}  # fmt: skip
+WHOLE_ROWS = ("ddp", "zero 3")  # layouts with an adversarial pass
+OBJECTIVES = (
+    "dpo",
+    "ipo",
+    "hinge",
+    "orpo",
+    "simpo",
+    "kto",
+    "labels",
+    "distilled",
+    "dpo of an adapter",
+    *REGULARIZED,
+)
 SIZE = 6  # tokens of a document, of which the first half are its prompt
 KINDS = {
     "kto": (Target.answer, Target.unrelated, Target.rejected, Target.unrelated),
     "labels": (Target.answer,) * 4,
     "distilled": (Target.answer,) * 4,
+    **dict.fromkeys(REGULARIZED, (Target.answer,) * 4),
 }
+
+
+def made_in(loss: str, layout: str) -> bool:
+    return "adversarial" not in REGULARIZED.get(loss, {}) or layout in WHOLE_ROWS
 
 
 def config_of(parallel: dict[str, Any], loss: str) -> TrainConfig:
@@ -45,6 +67,8 @@ def config_of(parallel: dict[str, Any], loss: str) -> TrainConfig:
         more = (
             {} if loss == "labels" else {"distillation": {"teacher": "-", "temperature": 2.0, "share": 0.7}}
         )
+    if loss in REGULARIZED:
+        more = {"regularization": REGULARIZED[loss]}
     return TrainConfig.model_validate(
         {
             "name": "objectives", "precision": "fp32", "device": "cpu", "init_from": "-", "parallel": parallel, **more,
@@ -94,6 +118,8 @@ def run(config: TrainConfig, loss: str, world: World) -> tuple[ParallelModel, to
         teacher = build(config.model_copy(update={"model": wider}), VOCAB, world, frozen=True)
         teacher.load_whole(Decoder(wider, VOCAB, seed=9).state_dict())
         state.distiller = Distiller(config.distillation, teacher, chunk=20)
+    if config.regularization is not None:
+        state.distiller = Regularizer(config.regularization)
     for step in range(STEPS):
         train_step(
             state, part(batch_of(step, loss), world), float((batch_of(step, loss)["labels"] >= 0).sum()), True
@@ -121,6 +147,8 @@ def main() -> None:
         single, window, figures = run(config_of({}, loss), loss, World())
         wanted = single.state_dict()
         for name, parallel in LAYOUTS.items():
+            if not made_in(loss, name):
+                continue
             config = config_of(parallel, loss)
             model, found, own = run(config, loss, join(config))
             problems = []

@@ -30,7 +30,7 @@ from corpusmill.train.parallel.model import build
 from corpusmill.train.trainer import train
 from tests.forks import launch
 from tests.train.finetune.models import base_model, config_of, lines
-from tests.train.finetune.objectives import LAYOUTS, OBJECTIVES
+from tests.train.finetune.objectives import LAYOUTS, OBJECTIVES, made_in
 
 WORDS = ("the", "in", "winter", "thin", "her", "rather", "inner", "other", "ether", "weather")
 
@@ -38,9 +38,8 @@ WORDS = ("the", "in", "winter", "thin", "her", "rather", "inner", "other", "ethe
 def test_every_objective_is_the_same_in_every_layout() -> None:
     done = launch(4, "tests.train.finetune.objectives")
     agreed = [line for line in done.stdout.splitlines() if line.endswith(": agrees")]
-    assert agreed == [f"{loss}, {name}: agrees" for loss in OBJECTIVES for name in LAYOUTS], (
-        done.stdout + done.stderr
-    )
+    wanted = [f"{loss}, {name}: agrees" for loss in OBJECTIVES for name in LAYOUTS if made_in(loss, name)]
+    assert agreed == wanted, done.stdout + done.stderr
     assert done.returncode == 0
 
 
