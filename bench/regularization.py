@@ -30,7 +30,7 @@ STEPS = 150
 
 def corpusmill(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "corpusmill", *arguments], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "corpusmill", *arguments], cwd=ROOT, capture_output=True, text=True
     )  # fmt: skip
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
@@ -54,7 +54,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         shards = learning.made(place)
         base = f"{place}/base"
-        options = [f"data.shards={shards}", f"output={base}", "schedule.steps=200", "validation.every=null"]
+        options = [
+            f"data.shards={shards}",
+            f"output={base}",
+            "schedule.steps=200",
+            "schedule.decay_share=0.5",
+            "validation.every=null",
+        ]
         corpusmill(
             "train", "configs/train/quickstart.yaml", *[part for one in options for part in ("--set", one)]
         )

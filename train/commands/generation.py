@@ -53,6 +53,14 @@ Context = Annotated[
 ]
 
 
+Adapter = Annotated[
+    str | None,
+    typer.Option(
+        "--adapter", metavar="FOLDER", help="a run that trained an adapter on this model, or an adapter in PEFT's format"
+    ),
+]  # fmt: skip
+
+
 ContextEnd = Annotated[
     Literal["slide", "stop"],
     typer.Option(
@@ -94,6 +102,7 @@ def generate(
     draft: Draft = None,
     context: Context = None,
     context_end: ContextEnd = "slide",
+    adapter: Adapter = None,
     chat: Annotated[
         bool,
         typer.Option(
@@ -126,7 +135,7 @@ def generate(
     wanted = () if chat else ("prompt",)
     rows = list(read_jsonl(prompts, *wanted, option="--prompts")) if prompts else [{"prompt": prompt}]
     config, folder = open_run(run, set_)
-    opened = open_model(config, folder, context)
+    opened = with_adapter(open_model(config, folder, context), adapter)
     if draft:
         opened = opened._replace(draft=open_draft(draft, opened))
     talk = open_chat(opened, folder) if chat else None
@@ -153,6 +162,16 @@ def generate(
             raise WorkError(f"{quantity(failed, 'text')} could not be generated: see `error` in the lines")
         return
     _one(opened, prompt, sampling, json_, constraint, context_end == "slide")
+
+
+def with_adapter(opened: Opened, folder: str | None) -> Opened:
+    """An opened model that generates with the adapter in a folder; without one, as it is."""
+    if folder is None:
+        return opened
+    from corpusmill.train.finetune.beside import add_adapters
+
+    add_adapters(opened, [folder])
+    return opened._replace(adapter=1)
 
 
 def _constraint(

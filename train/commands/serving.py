@@ -9,6 +9,7 @@ import typer
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.commands.generation import (
+    Adapter,
     Context,
     Draft,
     Frequency,
@@ -22,6 +23,7 @@ from corpusmill.train.commands.generation import (
     TopK,
     TopP,
     TypicalP,
+    with_adapter,
 )
 from corpusmill.train.commands.options import Run, Set
 
@@ -39,6 +41,13 @@ def serve(
     batch: Annotated[int, typer.Option(min=1, help="texts at a time")] = 16,
     queue: Annotated[int, typer.Option(min=0, help="texts that may wait; more are refused (429)")] = 64,
     name: Annotated[str | None, typer.Option(help="of the model, for clients [the run's]")] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FOLDER",
+            help="an adapter that clients name as their model: a run that trained it on this model, or PEFT's files (repeatable)",
+        ),
+    ] = None,
     draft: Draft = None,
     context: Context = None,
     set_: Set = None,
@@ -70,7 +79,12 @@ def serve(
             log_line(
                 f"warning: --host {host}: every machine that can reach this port can use the model; there is no password"
             )
-        opened = open_model(config, folder, context)
+        opened, served_name = open_model(config, folder, context), name or config.name
+        adapters = named(adapter or [], served_name)
+        if adapters:
+            from corpusmill.train.finetune.beside import add_adapters
+
+            add_adapters(opened, list(adapters.values()))
         if draft:
             opened = opened._replace(draft=open_draft(draft, opened))
         chat = open_chat(opened, folder)
@@ -86,11 +100,27 @@ def serve(
             constraints = str(error)
             log_line(f"no response_format: {error}")
         served = Served(
-            opened, chat, Worker(opened, batch, queue), name or config.name,
+            opened, chat, Worker(opened, batch, queue), served_name, adapters=list(adapters),
             hosts=allowed_hosts(host, listener, allow_host or ()), constraints=constraints,
         )  # fmt: skip
-        log_line(f"serving {served.name} at step {opened.step:,}, {batch} texts at a time; Ctrl-C ends it")
+        beside = f" and {', '.join(adapters)}" if adapters else ""
+        log_line(
+            f"serving {served.name}{beside} at step {opened.step:,}, {batch} texts at a time; Ctrl-C ends it"
+        )
         work(served, listener, lambda: print(place(listener), flush=True))
+
+
+def named(given: list[str], model: str) -> dict[str, str]:
+    """Folders of adapters by name. Raises `UserError` for a text without both, and for a name that is taken."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, _, folder = text.partition("=")
+        if not name or not folder:
+            raise UserError(f"--adapter {text}: must be NAME=FOLDER")
+        if name in found or name == model:
+            raise UserError(f"--adapter {text}: the name {name} is taken: choose another one")
+        found[name] = folder
+    return found
 
 
 def chat(
@@ -108,6 +138,7 @@ def chat(
     stop: Stop = None,
     seed: Seed = 0,
     draft: Draft = None,
+    adapter: Adapter = None,
     context: Context = None,
     set_: Set = None,
 ) -> None:
@@ -128,7 +159,7 @@ def chat(
         frequency_penalty=frequency_penalty, stop=stop or [], seed=seed,
     )  # fmt: skip
     config, folder = open_run(run, set_)
-    opened = open_model(config, folder, context)
+    opened = with_adapter(open_model(config, folder, context), adapter)
     if draft:
         opened = opened._replace(draft=open_draft(draft, opened))
     made = open_chat(opened, folder)

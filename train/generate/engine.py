@@ -130,7 +130,7 @@ class Engine:
             if parts and (number * width > self.chunk or furthest > self.cache.capacity):
                 break
             parts.append(part)
-        hidden = self.runner.hidden(self.cache, first, parts)
+        hidden = self.runner.hidden(self.cache, first, parts, [r.adapter for r in requests[: len(parts)]])
         chosen, rows, lasts = list[Request](), list[int](), list[int]()
         for number, part in enumerate(parts):
             request = requests[number]
@@ -177,7 +177,8 @@ class Engine:
         proposals = [self._proposal(request) for request in requests] if self.draft else []
         if any(proposal.tokens for proposal in proposals):
             return events + self._verify(requests, proposals)
-        logits = self.runner.forward(self.cache, 0, [[request.window[-1]] for request in requests])
+        newest = [[request.window[-1]] for request in requests]
+        logits = self.runner.forward(self.cache, 0, newest, [request.adapter for request in requests])
         for request in requests:
             request.read += 1
         return events + self._take(requests, logits)
@@ -195,7 +196,7 @@ class Engine:
     def _verify(self, requests: Sequence[Request], proposals: Sequence[Proposal]) -> list[Event]:
         """Read the proposals, and append what is accepted of them and one token more."""
         parts = [[r.window[-1], *p.tokens] for r, p in zip(requests, proposals, strict=True)]
-        hidden = self.runner.hidden(self.cache, 0, parts)
+        hidden = self.runner.hidden(self.cache, 0, parts, [request.adapter for request in requests])
         events = []
         # Backwards: a request that ends gives its row away to one that is done with already.
         for row in reversed(range(len(requests))):

@@ -10,7 +10,7 @@ order, which their product does not depend on. Values are those of `corpusmill.t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.train.generate.cache import Cache
     from corpusmill.train.model.decoder import Decoder
+
+
+class Changes(Protocol):
+    """What adapters change (`corpusmill.train.generate.low_rank`)."""
+
+    def apply(self, layer: int, part: str, x: Tensor, y: Tensor, which: Tensor) -> Tensor: ...
 
 
 class _Layer(NamedTuple):
@@ -78,20 +84,20 @@ class Fused:
                     _norm_weight(attention.k_norm).expand(config.key_value_heads, -1),
                 )
             )
-            norms = _interleaved(norms.flatten()[:, None], D).view(norms.shape)
+            norms = interleaved(norms.flatten()[:, None], D).view(norms.shape)
         qkv = torch.cat(
             (
-                _interleaved(_weight(attention.q), D),
-                _interleaved(_weight(attention.k), D),
-                _weight(attention.v),
+                interleaved(weight_of(attention.q), D),
+                interleaved(weight_of(attention.k), D),
+                weight_of(attention.v),
             )
         )
-        up = _weight(ffn.up)
+        up = weight_of(ffn.up)
         if ffn.gate is not None:
-            up = torch.cat((_weight(ffn.gate), up))
+            up = torch.cat((weight_of(ffn.gate), up))
         attention_norm, qkv_product = self._behind(layer.attention_norm, qkv)
         ffn_norm, up_product = self._behind(layer.ffn_norm, up)
-        out, down = (Product(_weight(module).to(self._dtype)) for module in (attention.o, ffn.down))
+        out, down = (Product(weight_of(module).to(self._dtype)) for module in (attention.o, ffn.down))
         return _Layer(attention_norm, qkv_product, norms, out, ffn_norm, up_product, down)
 
     def _behind(self, norm: nn.Module, weight: Tensor) -> tuple[Tensor | None, Product]:
@@ -101,8 +107,11 @@ class Fused:
             return None, Product(weight.float() * factors)
         return factors, Product(weight.to(self._dtype))
 
-    def __call__(self, tokens: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
-        """The hidden states before the head, [B, T, C], of token ids [B, T] at the cache's positions, in its rows."""
+    def __call__(
+        self, tokens: Tensor, mask: Tensor | None, cache: Cache, adapters: Changes | None = None, which: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """The hidden states before the head, [B, T, C], of token ids [B, T] at the cache's positions, in its rows. `which`: int64 [B],
+        the number of each row's adapter."""
         config = self._config
         B, T = tokens.shape
         H, K, D, C = config.heads, config.key_value_heads, config.head_size, config.dim
@@ -114,8 +123,18 @@ class Fused:
                 ~mask, float("-inf")
             )
             bias = hidden.expand(B, K, 1, -1).reshape(B * K, 1, -1)
+
+        def changed(number: int, part: str, x: Tensor, y: Tensor) -> Tensor:
+            return y if adapters is None or which is None else adapters.apply(number, part, x, y, which)
+
+        def added(number: int, part: str, product: Product, x: Tensor, y: Tensor) -> Tensor:
+            if adapters is None or which is None:
+                return product.added(x, y)
+            return x + adapters.apply(number, part, y, product(y), which)
+
         for number, layer in enumerate(self._layers):
-            qkv = layer.qkv(self._normed(x, layer.attention_norm)).view(B, T, H + 2 * K, D)
+            normed = self._normed(x, layer.attention_norm)
+            qkv = changed(number, "qkv", normed, layer.qkv(normed)).view(B, T, H + 2 * K, D)
             self._turn(qkv[:, :, : H + K], layer.qk_norm, rotation)
             k, v = cache.write(number, qkv[:, :, H:])
             q = qkv[:, :, :H]
@@ -125,9 +144,10 @@ class Fused:
                 y = F.scaled_dot_product_attention(
                     q.transpose(1, 2), k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=H != K
                 ).transpose(1, 2)
-            x = layer.out.added(x, y.reshape(B * T, H * D))
-            up = layer.up(self._normed(x, layer.ffn_norm))
-            x = layer.down.added(x, self._activated(up))
+            x = added(number, "out", layer.out, x, y.reshape(B * T, H * D))
+            normed = self._normed(x, layer.ffn_norm)
+            up = changed(number, "up", normed, layer.up(normed))
+            x = added(number, "down", layer.down, x, self._activated(up))
         return (self._scaled(x).mul_(self._norm)).view(B, T, C)
 
     def _scaled(self, x: Tensor) -> Tensor:
@@ -172,16 +192,16 @@ class Fused:
 
 def _norm_weight(module: nn.Module) -> Tensor:
     """Times the root of its size: `_scaled` divides by the root of the sum, not of the mean."""
-    weight = _weight(module).float()
+    weight = weight_of(module).float()
     return weight * math.sqrt(len(weight))
 
 
-def _weight(module: nn.Module) -> Tensor:
+def weight_of(module: nn.Module) -> Tensor:
     weight = module.weight
     assert isinstance(weight, Tensor)
     return weight.detach()
 
 
-def _interleaved(rows: Tensor, size: int) -> Tensor:
+def interleaved(rows: Tensor, size: int) -> Tensor:
     """Rows [n * size, ...] of heads of `size`, whose two halves take turns."""
     return rows.view(-1, 2, size // 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)

@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 
 class Opened(NamedTuple):
-    """A checkpoint ready to generate, and its tokenizer."""
+    """A checkpoint ready to generate, and its tokenizer. `adapter`: number of that which texts are generated with; 0: none."""
 
     runner: Runner
     tokenizer: Tokenizer
     step: int
     draft: Draft | None = None
+    adapter: int = 0
 
     def ends(self, stop: Sequence[str]) -> frozenset[int]:
         """The control tokens among texts before which a text is to end: they are never a part of it."""
@@ -153,7 +154,8 @@ def pieces(
             if prompt is None:
                 break
             tokens = opened.prompt(prompt) if isinstance(prompt, str) else prompt
-            request = Request(tokens, sampling, number, constraint.start() if constraint else None, ends)
+            allowed = constraint.start() if constraint else None
+            request = Request(tokens, sampling, number, allowed, ends, adapter=opened.adapter)
             try:
                 engine.submit(request)
             except ValueError as error:

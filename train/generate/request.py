@@ -57,6 +57,7 @@ class Request:
         None  # how many of the likeliest tokens each event is to name; None: no log-probabilities
     )
     scored: list[Scored] | None = None  # a list: takes the prompt's tokens with their log-probabilities
+    adapter: int = 0  # number of the one that the model has beside it for this request; 0: none
     tokens: list[int] = field(default_factory=list)  # generated so far
     cancelled: bool = False
     read: int = 0  # tokens of `window` that the cache has
@@ -67,9 +68,10 @@ class Request:
     failure: UserError | WorkError | None = None  # UserError: what was asked for is the reason
 
     def shares_prompt(self, other: Request) -> bool:
-        """Whether what the one has read of its prompt serves the other: the same list, and the same figures of its tokens."""
+        """Whether what the one has read of its prompt serves the other: the same list under the same adapter, and the same figures of
+        its tokens."""
         figures = (self.scored is None) == (other.scored is None) and self.likeliest == other.likeliest
-        return self.prompt is other.prompt and figures
+        return self.prompt is other.prompt and self.adapter == other.adapter and figures
 
     def fail(self, error: BaseException) -> None:
         """Note why it cannot go on. Of errors that are not for users, type and place alone: messages may hold texts."""

@@ -16,6 +16,7 @@ from corpusmill.train.model.attend import Boundaries
 from corpusmill.train.precision.adapt import TYPES
 
 if TYPE_CHECKING:
+    from corpusmill.train.generate.low_rank import LowRank
     from corpusmill.train.model.decoder import Decoder
 
 SPARE = 64
@@ -40,6 +41,7 @@ class Runner:
         head = model.embedding.weight if model.head is None else model.head.weight
         self.head = Product(head[:vocab_size].detach().to(self.dtype))  # without padding
         self._sole = sole
+        self.adapters: LowRank | None = None  # set before the first use
         if not Fused.fits(model.config):
             for module in model.modules():
                 if isinstance(module, nn.Linear):
@@ -61,24 +63,29 @@ class Runner:
         """For texts of `context` positions, and `spare` ones (at most `SPARE`) for what a row is padded with behind them."""
         return Cache(self.model.config, rows, self.context + spare, self.dtype, self.device)
 
-    def forward(self, cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> Tensor:
+    def forward(
+        self, cache: Cache, first: int, tokens: Sequence[Sequence[int]], adapters: Sequence[int] = ()
+    ) -> Tensor:
         """Read the next tokens of the rows from `first` on, any number (at least one) each; logits float32 [B, V] of what
-        follows the last one of each."""
-        hidden = self.hidden(cache, first, tokens)
+        follows the last one of each. `adapters`: the number of each row's, 0 or left out: none."""
+        hidden = self.hidden(cache, first, tokens, adapters)
         if hidden.shape[1] == 1:
             return self.logits(hidden[:, 0])
         last = torch.tensor([len(part) - 1 for part in tokens], device=self.device)
         return self.logits(hidden[torch.arange(len(tokens), device=self.device), last])
 
     @torch.inference_mode()
-    def hidden(self, cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> Tensor:
+    def hidden(
+        self, cache: Cache, first: int, tokens: Sequence[Sequence[int]], adapters: Sequence[int] = ()
+    ) -> Tensor:
         """The hidden states before the head, [B, T, C], T the most tokens that a row reads; rows are padded behind."""
         width = max(map(len, tokens))
         padded = tokens if width == 1 else [[*part, *[self.eos_id] * (width - len(part))] for part in tokens]
         rows = torch.tensor(padded, device=self.device)
         mask = cache.begin(first, len(tokens), width)
         if self.fused is not None:
-            x = self.fused(rows, mask, cache)
+            which = torch.tensor(adapters, device=self.device) if any(adapters) else None
+            x = self.fused(rows, mask, cache, self.adapters, which)
         else:
             x = self._layers(rows, cache.positions, Boundaries(mask=mask, cache=cache))
         cache.advance([len(part) for part in tokens])

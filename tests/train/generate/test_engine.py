@@ -301,9 +301,11 @@ def test_a_prompt_of_several_texts_is_read_once(rows: int, reads: int) -> None:
     engine, read = Engine(runner(), rows=rows, chunk=7), list[int]()
     hidden = engine.runner.hidden
 
-    def counting(cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
+    def counting(
+        cache: Cache, first: int, tokens: Sequence[Sequence[int]], adapters: Sequence[int] = ()
+    ) -> torch.Tensor:
         read.extend(map(len, tokens))
-        return hidden(cache, first, tokens)
+        return hidden(cache, first, tokens, adapters)
 
     engine.runner.hidden = counting  # type: ignore[method-assign]
     made = [

@@ -36,7 +36,9 @@ class Bigram(Runner):
         config = ModelConfig.model_validate({"dim": 8, "layers": 1, "heads": 1, "ffn_dim": 8})
         return Cache(config, rows, self.context + spare, torch.float32, self.device)
 
-    def hidden(self, cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> Tensor:
+    def hidden(
+        self, cache: Cache, first: int, tokens: Sequence[Sequence[int]], adapters: Sequence[int] = ()
+    ) -> Tensor:
         width = max(map(len, tokens))
         cache.begin(first, len(tokens), width)
         cache.advance([len(part) for part in tokens])

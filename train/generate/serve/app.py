@@ -87,14 +87,15 @@ class Arrivals:
 
 
 class Served:
-    """A model and its endpoints. `name`: of the model, for clients; `hosts`: values of the Host header that are accepted (None:
+    """A model and its endpoints. `name`: of the model, for clients; `adapters`: names of those beside it, in their order; `hosts`: values of the Host header that are accepted (None:
     all); `constraints`: how texts are constrained, or why they are not."""
 
     def __init__(
         self, opened: Opened, chat: Chat, worker: Worker, name: str, *, hosts: Hosts | None = None,
-        constraints: Constraints | str = "is not supported here",
+        constraints: Constraints | str = "is not supported here", adapters: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.opened, self.chat, self.worker, self.name = opened, chat, worker, name
+        self.numbers = {name: 0} | {one: number for number, one in enumerate(adapters, 1)}
         self.hosts, self.constraints = hosts, constraints
         self.tokens = Tokens(opened.tokenizer)
         self.page, self.policy = render(name, opened.step, opened.runner.context, not chat.plain)
@@ -112,22 +113,22 @@ class Served:
     async def metrics(self, _: HttpRequest) -> Response:
         return PlainTextResponse(self.worker.metrics.render(), media_type="text/plain; version=0.0.4")
 
-    def _model(self) -> dict[str, Any]:
+    def _model(self, name: str) -> dict[str, Any]:
         return {
-            "id": self.name, "object": "model", "created": 0, "owned_by": "corpusmill",
+            "id": name, "object": "model", "created": 0, "owned_by": "corpusmill",
             "step": self.opened.step, "context": self.opened.runner.context,
+            **({"parent": self.name} if name != self.name else {}),
         }  # fmt: skip
 
     async def models(self, _: HttpRequest) -> Response:
-        return JSONResponse({"object": "list", "data": [self._model()]})
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in self.numbers]})
 
     async def model(self, request: HttpRequest) -> Response:
-        self._check_model(request.path_params["name"])
-        return JSONResponse(self._model())
+        return JSONResponse(self._model(self._named(request.path_params["name"])))
 
     async def completions(self, http: HttpRequest) -> Response:
         body = await read(http, Completion)
-        self._check_model(body.model)
+        model = self._named(body.model)
         most = 16 if body.max_tokens is None else body.max_tokens
         if not most and not body.echo:
             raise Refused(400, "max_tokens: 0 gives nothing without echo", "max_tokens")
@@ -140,13 +141,13 @@ class Served:
             request.scored = [] if body.echo and wanted else None
         echo = await asyncio.to_thread(self._echo, body) if body.echo else None
         answer = CompletionAnswer(
-            self.name, requests, len(prompts), seed, self.tokens, logprobs=wanted, echo=echo, nothing=not most
+            model, requests, len(prompts), seed, self.tokens, logprobs=wanted, echo=echo, nothing=not most
         )
         return await self._answer(http, body, answer)
 
     async def chat_completions(self, http: HttpRequest) -> Response:
         body = await read(http, ChatCompletion)
-        self._check_model(body.model)
+        model = self._named(body.model)
         self._check_count(body.n)
         try:
             prompt = await asyncio.to_thread(self.chat.prompt, body.messages)
@@ -161,21 +162,22 @@ class Served:
         for request in requests:
             request.ends |= self.chat.ends
             request.likeliest = body.top_logprobs if body.logprobs else None
-        answer = ChatAnswer(
-            self.name, requests, seed, self.tokens, logprobs=body.logprobs, strip=self.chat.blank
-        )
+        answer = ChatAnswer(model, requests, seed, self.tokens, logprobs=body.logprobs, strip=self.chat.blank)
         return await self._answer(http, body, answer)
 
     # How it is answered
 
-    def _check_model(self, name: str | None) -> None:
-        if name is not None and name != self.name:
+    def _named(self, name: str | None) -> str:
+        """The model, or the adapter beside it, that a request names; without a name the model."""
+        if name is not None and name not in self.numbers:
+            there = ", ".join(f"'{one}'" for one in self.numbers)
             raise Refused(
                 404,
-                f"model: '{printable(name[:SHOWN])}' is not here; this server has '{self.name}'",
+                f"model: '{printable(name[:SHOWN])}' is not here; this server has {there}",
                 "model",
                 "model_not_found",
             )
+        return self.name if name is None else name
 
     def _check_count(self, count: int) -> None:
         most = self.worker.most
@@ -222,8 +224,10 @@ class Served:
             )
         seed = secrets.randbits(48) if body.seed is None else body.seed % 2**63
         sampling, ends = body.sampling(max(most, 1), seed, stop), self.opened.ends(body.stop)
+        adapter = self.numbers[self._named(body.model)]
         found = [
-            Request(prompt, sampling, number, ends=ends)  # of one prompt: the same list, which is read once
+            # Of one prompt: the same list, which is read once.
+            Request(prompt, sampling, number, ends=ends, adapter=adapter)
             for number, prompt in enumerate(one for one in prompts for _ in range(body.n))
         ]
         if body.guided_regex is not None or body.json_schema is not None:

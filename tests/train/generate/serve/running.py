@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -106,6 +106,7 @@ def running(
     queue: int = 64,
     template: str | None = None,
     send_buffer: int | None = None,
+    adapters: Sequence[str] = (),
 ) -> Iterator[Running]:
     listener = listen("127.0.0.1", 0)
     if send_buffer:
@@ -114,7 +115,7 @@ def running(
     constraints = Constraints(opened.tokenizer, opened.runner.vocab_size, [opened.runner.eos_id, *chat.ends])
     served = Served(
         opened, chat, Worker(opened, rows, queue), "tiny", hosts=allowed_hosts("127.0.0.1", listener),
-        constraints=constraints,
+        constraints=constraints, adapters=adapters,
     )  # fmt: skip
     server = Server(served)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
