@@ -37,15 +37,15 @@ def machine() -> str:
 
 
 def replace(name: str, section: str) -> None:
-    """Put a section of one bench into RESULTS.md, with the machine that it was measured on."""
+    """Put a section of one bench into RESULTS.md, with the machine that it was measured on; a new one behind those that come before
+    it in the alphabet."""
     file = HERE / "RESULTS.md"
-    before, mark, rest = file.read_text(encoding="utf-8").partition(f"## {name}\n")
-    if not mark:
-        raise SystemExit(f"bench/RESULTS.md has no section {name}: run `make bench`")
-    _, mark, after = rest.partition("\n## ")
-    heading, _, body = section.partition("\n\n")
-    with_machine = f"{heading}\n\nMeasured after the others, on: {machine()}\n\n{body}"
-    file.write_text(before + with_machine + (f"\n## {after}" if mark else ""), encoding="utf-8")
+    start, *there = file.read_text(encoding="utf-8").split("\n## ")
+    heading, _, body = section.removeprefix("## ").partition("\n\n")
+    made = f"{heading}\n\nMeasured after the others, on: {machine()}\n\n{body}".rstrip() + "\n"
+    others = [one for one in there if not one.startswith(f"{name}\n")]
+    found = sorted([*others, made], key=lambda one: one.partition("\n")[0])
+    file.write_text("\n## ".join([start, *found]), encoding="utf-8")
 
 
 def main() -> None:

@@ -41,6 +41,7 @@ def models() -> dict[str, type[BaseModel]]:
     )
     from corpusmill.schemas.phases import Averaged, Exposure, Forgetting
     from corpusmill.schemas.private import PrivateSet
+    from corpusmill.schemas.pseudo_labels import PseudoLabels
     from corpusmill.schemas.publication import About, Publication
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.report import Report
@@ -69,6 +70,7 @@ def models() -> dict[str, type[BaseModel]]:
         Exposure,
         Forgetting,
         Averaged,
+        PseudoLabels,
         Robustness,
         ContaminationResults,
         CalibrationResults,

@@ -19,6 +19,7 @@ from corpusmill.train.commands.finetune import finetune
 from corpusmill.train.commands.generation import generate
 from corpusmill.train.commands.glitch import glitch_tokens
 from corpusmill.train.commands.judge import judge
+from corpusmill.train.commands.pseudo_label import pseudo_label
 from corpusmill.train.commands.results import contamination
 from corpusmill.train.commands.robustness import robustness
 from corpusmill.train.commands.scoring import arithmetic, glue_rows, score, style
@@ -44,6 +45,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (glue_rows, "mrpc MRPC/dev.tsv"),
     (arithmetic, "--operation addition --digits 2"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
+    (pseudo_label, "runs/quickstart/chat examples/chat/prompts.jsonl --out more.jsonl --least -0.5"),
     (chat, f"{TRAIN} --system 'You answer in one sentence.'"),
     (serve, f"{TRAIN} --port 8000"),
     (cross_validate, f"{TRAIN} --folds 5 --set output=runs/folds"),

@@ -237,6 +237,11 @@ def read_schema(file: Path) -> dict[str, Any]:
 def conversations(chat: Chat, rows: Sequence[dict[str, Any]], system: str | None) -> list[list[int]]:
     """The prompt of each row: its `messages`, or its `prompt` as a user's message, behind the system message. Raises `UserError` naming
     the row that has neither."""
+    return [chat.prompt(messages) for messages in messages_of(rows, system)]
+
+
+def messages_of(rows: Sequence[dict[str, Any]], system: str | None) -> list[list[dict[str, str]]]:
+    """The messages of each row, likewise."""
     first = [] if system is None else [{"role": "system", "content": system}]
     found = []
     for number, row in enumerate(rows, 1):
@@ -251,7 +256,7 @@ def conversations(chat: Chat, rows: Sequence[dict[str, Any]], system: str | None
                 f"--prompts: line {number} has neither a text `prompt` nor `messages`, a list of role and content"
             )
         own = [] if messages and messages[0]["role"] == "system" else first
-        found.append(chat.prompt([*own, *messages]))
+        found.append([*own, *messages])
     return found
 
 

@@ -138,9 +138,10 @@ def pieces(
     *,
     slide: bool = True,
     ends: frozenset[int] = frozenset(),
+    likeliest: int | None = None,
 ) -> Iterator[Piece]:
     """Pieces of the texts that continue many prompts, as they come, `rows` at a time. A prompt of token ids is read as it is. `ends`:
-    tokens that end a text as the end of a document does.
+    tokens that end a text as the end of a document does. `likeliest`: as of `Request`; 0: events have log-probabilities.
 
     What outgrows the context goes on with the end of it (`slide`: of a text its second half, of a prompt as many tokens as there are
     positions); without, a text ends with the context, and one of a longer prompt fails.
@@ -155,7 +156,7 @@ def pieces(
                 break
             tokens = opened.prompt(prompt) if isinstance(prompt, str) else prompt
             allowed = constraint.start() if constraint else None
-            request = Request(tokens, sampling, number, allowed, ends, adapter=opened.adapter)
+            request = Request(tokens, sampling, number, allowed, ends, likeliest, adapter=opened.adapter)
             try:
                 engine.submit(request)
             except ValueError as error:
