@@ -31,7 +31,7 @@ class PhaseExposure(Strict):
     step: int
     plan: str = Field(description="sha256 of what every step was made of")
     tokens: int = Field(description="trained on in it, each repeat counted")
-    lr_sum: float = Field(description="of the learning rates of its steps")
+    lr_sum: float = Field(description="of the learning rates that the schedule has for its steps")
 
 
 class SourceExposure(Strict):

@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline.engine": {"pipeline.text", "schemas", "common"},
     "pipeline.text": {"schemas", "common"},
     "pipeline.bpe": {"pipeline.text", "pipeline.engine", "schemas", "common"},
+    "pipeline.transforms": {"pipeline.engine", "schemas", "common"},
     **{f"pipeline.{stage}": BELOW for stage in STAGES},
     "pipeline.inspect": {*(f"pipeline.{stage}" for stage in STAGES), *BELOW},
     "pipeline.api": {*(f"pipeline.{stage}" for stage in STAGES), "pipeline.inspect", *BELOW},

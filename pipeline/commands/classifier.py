@@ -61,6 +61,18 @@ def train(
     held_out: Annotated[
         float, typer.Option(min=0.01, max=0.9, help="Share of the texts held out from training.")
     ] = 0.2,
+    unlabelled: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="JSONL without labels: texts that a first model is sure of are trained on; repeatable."
+        ),
+    ] = None,
+    confidence: Annotated[
+        float,
+        typer.Option(
+            min=0.5, max=1.0, help="Of --unlabelled: score from which, or 1 less it, a text is sure."
+        ),
+    ] = 0.95,
     epochs: Annotated[int, typer.Option(min=1)] = 10,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1)] = 0,
     licence: Annotated[str, typer.Option(help="Licence of the data, for the card.")] = "not stated",
@@ -71,7 +83,11 @@ def train(
 
     from corpusmill.common.errors import UserError
     from corpusmill.pipeline.filter.classifiers.building import build
-    from corpusmill.pipeline.filter.classifiers.labelled import read_identity, read_labelled
+    from corpusmill.pipeline.filter.classifiers.labelled import (
+        read_identity,
+        read_labelled,
+        read_texts,
+    )
     from corpusmill.pipeline.filter.classifiers.training import Training
 
     if precision is not None and kept is not None:
@@ -85,6 +101,7 @@ def train(
     made = build(
         model, model.stem, "A classifier of the user's own.", sets, judges, training, THRESHOLDS,
         precision=precision, kept=kept, identity=phrases,
+        unlabelled={str(path): read_texts(path, text_column) for path in unlabelled or []}, confidence=confidence,
     )  # fmt: skip
     if json:
         print_json({**asdict(made), "model": str(model), "label": label})
@@ -92,6 +109,10 @@ def train(
     typer.echo(
         f"{model}: {made.size:,} bytes, xxh3 {made.xxh3}, threshold {made.threshold}; card {made.card}\n"
     )
+    if made.without is not None:
+        typer.echo("On the held-out texts, trained on the labels alone:\n")
+        _print_evaluation(made.without)
+        typer.echo("With pseudo-labels:\n")
     _print_evaluation(made.held_out)
     if made.identity is not None:
         _print_identity(made.identity)

@@ -27,6 +27,7 @@ from corpusmill.pipeline.filter.classifiers.training import (
     Training,
     choose_threshold,
     evaluate_classifier,
+    pseudo_labelled,
     rounded,
     score_texts,
     train_classifier,
@@ -135,6 +136,24 @@ def identity_section(report: IdentityReport) -> list[str]:
     ]
 
 
+def pseudo_section(without: Evaluation, with_them: Evaluation, threshold: float) -> list[str]:
+    """The part on what pseudo-labels changed."""
+    rows: list[list[Any]] = []
+    for name, one in (("labels alone", without), ("with pseudo-labels", with_them)):
+        at = one.at(threshold)
+        rows.append([name, one.auc, at["precision"], at["recall"], at["false_positive_rate"]])
+    head = [
+        "trained on",
+        "AUC",
+        *(f"{what} above {threshold}" for what in ("precision", "recall", "false positives")),
+    ]
+    return [
+        "## Pseudo-labels",
+        f"Both models on the same {without.documents:,} held-out texts:",
+        table(head, rows),
+    ]
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
@@ -188,6 +207,7 @@ class Made:
     card: str
     held_out: Evaluation  # on all held-out texts
     identity: IdentityReport | None
+    without: Evaluation | None = None  # with pseudo-labels: the model that gave them, on the same texts
 
 
 def build(
@@ -204,12 +224,15 @@ def build(
     limits: Sequence[str] = (),
     identity: Labelled | None = None,
     notes: Sequence[str] = (),
+    unlabelled: Mapping[str, Sequence[str]] | None = None,
+    confidence: float = 0.95,
 ) -> Made:
     """Train on `data`, write the model at `model` and the card beside it as `.md`.
 
     The threshold of the card is the one given, else chosen on the held-out part by `precision` or `kept`,
     else 0.5. `identity` are phrases that name identities, for their false positives; `notes` go under the sets
-    that the model has not seen. Raises `UserError` for data that cannot be trained on, `WorkError` where nothing
+    that the model has not seen. Of `unlabelled` texts, by name, those that a first model is sure of (`confidence`) are
+    trained on too, under its labels; both models are judged on the same held-out texts. Raises `UserError` for data that cannot be trained on, `WorkError` where nothing
     can be written.
     """
     if model.is_dir():
@@ -217,7 +240,13 @@ def build(
     card_path = model.with_suffix(".md")
     if model == card_path:
         raise UserError(f"{model}: is where the card goes; name the model's file, such as {model.stem}.ftz")
-    trained = train_classifier(data, training)
+    trained, first = train_classifier(data, training), None
+    if unlabelled:
+        first = predictor.load_bytes(trained.binary)
+        pseudo = [
+            pseudo_labelled(first, name, texts, training, confidence) for name, texts in unlabelled.items()
+        ]
+        trained, data = train_classifier(data, training, pseudo), [*data, *pseudo]
     xxh3 = checksum(trained.binary)
     loaded = predictor.load_bytes(trained.binary)
     whole = concatenated("all held-out texts", trained.held_out)
@@ -240,6 +269,10 @@ def build(
         found = score_texts(loaded, training.label, identity.texts, training.pool)
         bias = identity_report(identity, found, threshold)
     seen, new = [judged(part) for part in [whole, *trained.held_out]], [judged(part) for part in unseen]
+    without = None
+    if first is not None:
+        without = evaluate_classifier(first, training.label, whole, training.pool, steps)
+        notes = [*notes, *pseudo_section(without, seen[0], threshold)]
     card = model_card(
         title, intent, data, seen, new, training, threshold, len(trained.binary), xxh3, limits, bias,
         trained.copies, notes,
@@ -249,4 +282,4 @@ def build(
         (Folder(model.parent) / card_path.name).write(card.encode())
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise WorkError(f"{model}: cannot be written: {error}") from None
-    return Made(len(trained.binary), xxh3, threshold, str(card_path), seen[0], bias)
+    return Made(len(trained.binary), xxh3, threshold, str(card_path), seen[0], bias, without)

@@ -64,8 +64,10 @@ class Trained:
     copies: int
 
 
-def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
-    """Train and quantise a model, deterministically.
+def train_classifier(
+    data: Sequence[Labelled], training: Training, pseudo: Sequence[Labelled] = ()
+) -> Trained:
+    """Train and quantise a model, deterministically. `pseudo`: sets whose labels a model has given, of which nothing is held out.
 
     Texts are cut into the windows that scoring uses, each under its text's label. Which are held out goes by
     their words (`labelled.held_out`); one that is still a near copy of what was learnt from is in neither part.
@@ -77,9 +79,11 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
     parts: list[Labelled] = []
     learnt: list[str] = []
     classes: set[bool] = set()
-    for part in data:
-        out = held_out(part.texts, training.held_out, training.seed)
-        parts.append(chosen(part, out))
+    for part in [*data, *pseudo]:
+        out = np.zeros(len(part), np.bool_)
+        if len(parts) < len(data):
+            out = held_out(part.texts, training.held_out, training.seed)
+            parts.append(chosen(part, out))
         learn = chosen(part, ~out)
         learnt.extend(learn.texts)
         clean, offsets = scores.windows(learn.texts)
@@ -113,6 +117,21 @@ def train_classifier(data: Sequence[Labelled], training: Training) -> Trained:
     runs = np.sort(runs_of(learnt)[0])
     fresh = [chosen(part, ~copies(part.texts, runs)) for part in parts]
     return Trained(binary, fresh, sum(map(len, parts)) - sum(map(len, fresh)))
+
+
+def pseudo_labelled(
+    model: Predictor, name: str, texts: Sequence[str], training: Training, confidence: float
+) -> Labelled:
+    """The texts that a model is sure of, under the label that it gives them (self-training, Scudder 1965, Yarowsky 1995): its score is at
+    least `confidence`, or at most 1 - `confidence`."""
+    found = score_texts(model, training.label, texts, training.pool)
+    low, high = np.float32(1 - confidence), np.float32(confidence)
+    sure = (found >= high) | (found <= low)
+    every = Labelled(
+        name, texts, (found >= high).tolist(),
+        note=f"{int(sure.sum()):,} of {len(texts):,} texts, labelled by a first model at {confidence} or surer",
+    )  # fmt: skip
+    return chosen(every, sure)
 
 
 def score_texts(

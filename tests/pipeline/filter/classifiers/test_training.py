@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest.mock
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +12,16 @@ from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers import predictor, training
-from corpusmill.pipeline.filter.classifiers.building import thresholds_table
-from corpusmill.pipeline.filter.classifiers.labelled import Labelled, held_out
+from corpusmill.pipeline.filter.classifiers.building import build, thresholds_table
+from corpusmill.pipeline.filter.classifiers.labelled import Labelled, chosen, held_out
 from corpusmill.pipeline.filter.classifiers.training import (
     Training,
     auc,
     choose_threshold,
     evaluate_classifier,
+    pseudo_labelled,
     rounded,
+    score_texts,
     train_classifier,
 )
 from tests.pipeline.filter.classifiers.helpers import made_set
@@ -52,6 +55,36 @@ def test_a_near_copy_of_what_was_learnt_from_judges_nothing() -> None:
     trained = train_classifier([more], TRAINING)
     assert trained.copies == moved.sum()
     assert not set(near) & set(trained.held_out[0].texts)
+
+
+def test_texts_that_a_model_is_sure_of_are_trained_on(tmp_path: Path) -> None:
+    few = chosen(made_set(0), np.arange(len(made_set(0))) % 4 == 0)
+    more = made_set(2)
+    first = train_classifier([few], TRAINING)
+    model = predictor.load_bytes(first.binary)
+    pseudo = pseudo_labelled(model, "more", more.texts, TRAINING, 0.95)
+    scores = dict(zip(more.texts, score_texts(model, "spam", more.texts, "mean"), strict=True))
+    assert 0 < len(pseudo) < len(more)
+    assert all(
+        scores[t] >= np.float32(0.95) if p else scores[t] <= np.float32(1 - 0.95)
+        for t, p in zip(pseudo.texts, pseudo.positive, strict=True)
+    )
+    right = dict(zip(more.texts, more.positive, strict=True))
+    assert np.mean([right[t] == p for t, p in zip(pseudo.texts, pseudo.positive, strict=True)]) > 0.9
+    second = train_classifier([few], TRAINING, [pseudo])
+    assert (
+        second.binary != first.binary and len(second.held_out) == 1
+    )  # nothing of what it labelled itself is held out
+    made = build(
+        tmp_path / "mine.ftz", "mine", "", [few], [], TRAINING, [0.5], unlabelled={"more": more.texts}, confidence=0.95
+    )  # fmt: skip
+    assert (tmp_path / "mine.ftz").read_bytes() == second.binary
+    assert made.without is not None and made.without.documents == made.held_out.documents
+    card = (tmp_path / "mine.md").read_text()
+    assert (
+        "| with pseudo-labels |" in card
+        and f"{len(pseudo):,} of {len(more):,} texts, labelled by a first model" in card
+    )
 
 
 def test_labels_that_fasttext_cannot_hold() -> None:
