@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from corpusmill.schemas.parallel import Precision
 
 Target = Literal["q", "k", "v", "o", "gate", "up", "down"]
+NF4_BLOCK = 64  # weights that share a scale
 TARGETS: tuple[Target, ...] = get_args(Target)  # in the order of a layer
 
 
@@ -40,6 +41,12 @@ class AdapterConfig(Strict):
         default=None, description="folder or URL of an adapter in PEFT's format to start from"
     )
 
+    quantise: Literal["nf4"] | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="nf4: QLoRA (Dettmers et al. 2023): the frozen weights of the targets are held in 4 bits each; null: as they are",
+    )
+
     @model_validator(mode="after")
     def once(self) -> AdapterConfig:
         named = self.targets or []
@@ -56,7 +63,9 @@ class AdapterConfig(Strict):
         there = [name for name in TARGETS if name != "gate" or model.activation == "swiglu"]
         return tuple(name for name in there if self.targets is None or name in self.targets)
 
-    def check(self, model: ModelConfig, precision: Precision, start: StartConfig | None) -> None:
+    def check(
+        self, model: ModelConfig, precision: Precision, start: StartConfig | None, tensor: int = 1
+    ) -> None:
         """Raises `ValueError`, with the key to change, for what no adapter can be trained with."""
         if start is None:
             raise ValueError(
@@ -75,3 +84,18 @@ class AdapterConfig(Strict):
             raise ValueError("precision fp8 rounds the frozen weights at every use: set precision to bf16")
         if "gate" in (self.targets or ()) and model.activation != "swiglu":
             raise ValueError(f"targets: model.activation {model.activation} has no gate: leave gate out")
+        if self.quantise is not None:
+            self._check_blocks(model, tensor)
+
+    def _check_blocks(self, model: ModelConfig, tensor: int) -> None:
+        """Of NF4, whose blocks of `NF4_BLOCK` weights lie along the inputs."""
+        of_heads = ("model.heads x model.head_dim", model.heads * model.head_size, tensor)
+        inputs = {"o": of_heads, "down": ("model.ffn_dim", model.hidden, tensor)}
+        for target in self.targets_of(model):
+            key, size, parts = inputs.get(target, ("model.dim", model.dim, 1))
+            if size % (NF4_BLOCK * parts):
+                among = f" x parallel.tensor {parts}" if parts > 1 else ""
+                raise ValueError(
+                    f"quantise: {key} of {size}, the inputs of {target}, is no multiple of {NF4_BLOCK}{among}, the weights that share"
+                    f" a scale: leave out quantise, or {target} of targets"
+                )

@@ -252,7 +252,7 @@ class TrainConfig(Strict):
     def adapters(self) -> TrainConfig:
         if self.adapter is not None:
             try:
-                self.adapter.check(self.model, self.precision, self.start)
+                self.adapter.check(self.model, self.precision, self.start, self.parallel.tensor)
             except ValueError as error:
                 raise ValueError(f"adapter: {error}") from None
         return self

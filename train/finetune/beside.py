@@ -64,6 +64,10 @@ def _of_run(model: Decoder, folder: Folder) -> Decoder:
         raise UserError(f"--adapter {folder}: trained all weights: name it as the model")
     if config.model.model_dump() != model.config.model_dump():
         raise UserError(f"--adapter {folder}: is of another model than this one")
+    if config.adapter.quantise is not None:
+        raise UserError(
+            f"--adapter {folder}: was trained beside weights in {config.adapter.quantise}, which are not this model's: name it as the model"
+        )
     found, saved = _shared(model, config.adapter), checkpoint.read_tensors(newest_checkpoint(run))
     parameters = dict(found.named_parameters())
     for name, value in saved.items():

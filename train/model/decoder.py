@@ -16,6 +16,7 @@ from corpusmill.train.model.attend import Boundaries, boundaries, document_mask,
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
 from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
+from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Probe, Statistics, token_losses
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.split import WHOLE, Split
@@ -145,11 +146,12 @@ class Decoder(nn.Module):
 
     @property
     def parameter_count(self) -> int:
-        return sum(parameter.numel() for parameter in self.parameters())
+        return sum(shape.numel() for shape in weight_shapes(self).values())
 
     def flops_per_token(self, length: int) -> float:
         """FLOPs of forward and backward, in rows of `length` positions: `corpusmill.train.model.flops`."""
-        shapes = {name: parameter.shape for name, parameter in self.named_parameters()}
-        frozen = [name for name, parameter in self.named_parameters() if not parameter.requires_grad]
+        shapes = weight_shapes(self)
+        trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
+        frozen = [name for name in shapes if name not in trained]
         top_k = self.config.moe.top_k if self.config.moe else 0
         return flops_per_token(shapes, length, top_k, frozen=frozen)

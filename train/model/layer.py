@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 LEVELS = 1 << 16  # to which the share that is dropped is rounded
 # Parameters of column-parallel products that are cut by outputs, and of row-parallel ones by inputs; some are adapters'.
-COLUMNS, ROWS = ("weight", "bias", "lora_b", "magnitude"), ("weight", "lora_a")
+COLUMNS = ("weight", "bias", "lora_b", "magnitude", "codes", "scales", "factors")
+ROWS = ("weight", "lora_a", "codes", "scales")
 
 
 def keys_of_layer(keys: Tensor | None, number: int) -> Tensor | None:

@@ -57,11 +57,12 @@ WHOLE = Split()
 
 
 def declared_splits(model: nn.Module) -> dict[str, Splits]:
-    """The axes and dimensions along which each parameter may be divided, by name, as its module declares them; without
-    those that every process holds whole."""
+    """The axes and dimensions along which each parameter, or buffer in place of one, may be divided, by name, as its module
+    declares them; without those that every process holds whole."""
     found: dict[str, list[tuple[str, int]]] = {}
     for path, module in model.named_modules():
         for axis in ("expert", "tensor"):
             for name, dim in getattr(module, f"{axis}_split", {}).items():
                 found.setdefault(f"{path}.{name}" if path else name, []).append((axis, dim))
-    return {name: tuple(found[name]) for name, _ in model.named_parameters() if name in found}
+    held = [*dict(model.named_parameters()), *dict(model.named_buffers())]
+    return {name: tuple(found[name]) for name in held if name in found}

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from corpusmill.train.model.adapters import with_adapters
+from corpusmill.train.model.adapters import held, with_adapters
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import first_values
 from corpusmill.train.parallel.fsdp import shard, sync_gradients
@@ -120,7 +120,7 @@ class ParallelModel:
             return ""
         trained = sum(parameter.numel() for parameter in self.whole.parameters() if parameter.requires_grad)
         share = trained / self.parameter_count
-        return f"adapter: {trained:,} of {self.parameter_count:,} parameters are trained ({share:.2%})"
+        return f"adapter: {trained:,} of {self.parameter_count:,} parameters are trained ({share:.2%}){held(self.whole)}"
 
     @property
     def counts(self) -> bool:

@@ -42,12 +42,14 @@ def split_model(model: Decoder, mesh: Mesh) -> Cuts:
             for axis, dim in splits if axis in groups
         )  # fmt: skip
         if cuts:
-            shape = list(model.get_parameter(name).shape)
+            owner, _, last = name.rpartition(".")
+            whole = getattr(model.get_submodule(owner), last)
+            shape = list(whole.shape)
             for cut in cuts:
                 shape[cut.dim] //= cut.count
-            owner, _, last = name.rpartition(".")
-            whole = model.get_parameter(name)
-            part = nn.Parameter(whole.new_empty(shape), requires_grad=whole.requires_grad)
+            part = whole.new_empty(shape)
+            if isinstance(whole, nn.Parameter):
+                part = nn.Parameter(part, requires_grad=whole.requires_grad)
             setattr(model.get_submodule(owner), last, part)
             found[name] = cuts
     # `zero_bubble` computes the gradients of inputs and those of weights at different times.
@@ -86,8 +88,8 @@ class TensorSplit(Split):
         return found
 
     def products(self, x: Tensor, *linears: nn.Linear) -> list[Tensor]:
-        in_8_bits = any("forward" in vars(linear) for linear in linears)  # a product of its own
-        if in_8_bits or not self.overlap:
+        own = any("forward" in vars(linear) or linear.weight is None for linear in linears)  # in 8 or 4 bits
+        if own or not self.overlap:
             x = self.gather(x)
             return [linear(x) for linear in linears]
         adapters = any(isinstance(linear, LoRALinear) for linear in linears)

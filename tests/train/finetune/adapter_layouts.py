@@ -32,6 +32,8 @@ def moved(config: TrainConfig) -> Decoder:
     model, generator = fresh(config), torch.Generator().manual_seed(5)
     set_magnitudes(model)
     for linear in adapted(model).values():
+        if linear.quantised:
+            linear.keep_codes(linear.values() + 0.1 * torch.randn(linear.values().shape, generator=generator))
         for parameter in (linear.weight, linear.lora_b, linear.magnitude, linear.bias):
             if parameter is not None:
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
@@ -97,6 +99,11 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> list[str]:
             note("frozen weights", name)
         if name in trained and differs(name, here, last[name].detach(), 1e-4, max(1e-4, rough[1])):
             note("weights", name)
+    for name, value in model.state_dict().items():
+        if name not in parameters:
+            box = model.part(name, value).slices(value.shape)
+            if not torch.equal(value, start[name][box]):
+                note("codes", name)
     for a, b in zip(metrics, wanted[0], strict=True):
         for field in ("grad_norm", "param_norm", "update_norm"):
             if not torch.allclose(getattr(a, field), getattr(b, field), rtol=rough[0], atol=1e-6):

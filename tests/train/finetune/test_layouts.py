@@ -23,6 +23,8 @@ SOME = settings(
 )
 BIASED = settings({"preset": "gpt2", "max_positions": 24, "bias": True}, dora=True)
 GPT2 = settings({"preset": "gpt2", "max_positions": 24})
+WIDE = {"dim": 64, "ffn_dim": 128, "heads": 4, "kv_heads": 2, "head_dim": 32}
+NF4, NF4_DORA = settings(WIDE, quantise="nf4"), settings(WIDE, quantise="nf4", dora=True)
 BF16 = {
     **DORA,
     "precision": "bf16",
@@ -38,6 +40,9 @@ TWO: list[Case] = [
     ["tensor, dora with biases", {"tensor": 2}, BIASED], ["tensor, biases", {"tensor": 2}, GPT2],
     ["bf16 zero 3, dora", {"zero": 3}, BF16], ["bf16 tensor, dora", {"tensor": 2}, BF16],
     ["full checkpointing", {"zero": 3}, {**LORA, "memory": {"checkpointing": "full"}}],
+    ["nf4 ddp", {}, NF4], ["nf4 zero 3", {"zero": 3}, NF4], ["nf4 tensor", {"tensor": 2}, NF4],
+    ["nf4 pipeline", {"pipeline": 2}, NF4], ["nf4 tensor, dora", {"tensor": 2}, NF4_DORA],
+    ["nf4 zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, NF4],
     ["broken", {"tensor": 2}, {**LORA, "broken": True}],
 ]  # fmt: skip
 FOUR: list[Case] = [

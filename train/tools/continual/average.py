@@ -122,7 +122,7 @@ def average(runs: Sequence[Run], out: Folder, last: int = 5, greedy: bool = Fals
 
 
 def same_model(runs: Sequence[Run]) -> None:
-    """Raise `UserError` unless the runs' models have the same weights and number tokens alike."""
+    """Raise `UserError` unless the models are of one shape and number tokens alike."""
     first, folder = runs[0]
     wanted, tokens = first.model.model_dump(exclude=set(FREE)), vocabulary((folder / TOKENIZER).read())
     for config, other in runs[1:]:
