@@ -32,7 +32,7 @@ TRL = Peer(
 )
 ROUNDS, THREADS, STEPS = 3, 2, 4
 FEW = 12  # documents of the losses
-MANY = {"the quick start's model": 256, "30 M parameters": 96}  # of the epochs
+MANY = 128  # of the epochs
 LENGTH = 512  # of a row
 BATCH = 16  # conversations of TRL's batch, or pairs
 LOSSES = ("sft", "dpo", "ipo", "hinge", "kto", "simpo", "orpo")
@@ -228,8 +228,7 @@ def logits(run: str) -> list[float]:
 
 def speed_table(folder: Path, run: str, exported: str, shape: str, path: str) -> list[str]:
     """Tokens a second of whole epochs."""
-    many = MANY[shape]
-    files = write_lines(folder, many)
+    files = write_lines(folder, MANY)
     lines = []
     for loss in SPEEDS:
         file = str(file_of(loss, files))
@@ -240,7 +239,7 @@ def speed_table(folder: Path, run: str, exported: str, shape: str, path: str) ->
         whole.write_text(json.dumps(every), encoding="utf-8")
         tokens = sum(len(one["prompt"]) + len(one["answer"]) for one in every)
         of_a_pair = 2 if loss == "dpo" else 1
-        steps = many // BATCH
+        steps = MANY // BATCH
         batch = max(round(rows / steps), 1)  # rows with about as many tokens as TRL's batch has
         epoch = rows // batch
         more = {"data.global_batch": batch, "data.micro_batch": batch, "schedule.steps": epoch}
@@ -264,7 +263,7 @@ def speed_table(folder: Path, run: str, exported: str, shape: str, path: str) ->
         shown = ", ".join(f"{value:,.0f} {name}" for name, value in medians.items())
         what = "supervised tuning" if loss == "sft" else "DPO"
         lines.append(
-            f"| {shape} ({_models.parameters(Path(run)) / 1e6:.1f} M) | {what} | {tokens // of_a_pair // many:,} |"
+            f"| {shape} ({_models.parameters(Path(run)) / 1e6:.1f} M) | {what} | {tokens // of_a_pair // MANY:,} |"
             f" {statistics.median(mine):,.0f} | {shown} | **{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f}) |"
         )
     return lines
@@ -284,18 +283,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         shards = learning.made(place)
-        runs = {shape: _models.make(folder, shards, shape) for shape in _models.SHAPES}
-        exported = {shape: f"{run}-exported" for shape, run in runs.items()}
-        for shape, run in runs.items():
-            export(*open_run(str(run)), Folder(exported[shape]))
-        small = next(iter(runs))
+        small = next(iter(_models.SHAPES))
+        run = _models.make(folder, shards, small)
+        exported = f"{run}-exported"
+        export(*open_run(str(run)), Folder(exported))
         print(f"{', '.join(one.replace('==', ' ') for one in TRL.requirements)}; {THREADS} threads, fp32.\n")
         print(
             f"Losses of {STEPS} steps on one batch of {FEW} documents (AdamW, {RATE:g}, gradients clipped at 1):\n"
         )
         print("| loss | ours | TRL | largest relative difference |")
         print("|---|---|---|---:|")
-        print("\n".join(losses_table(folder, str(runs[small]), exported[small], path)))
+        print("\n".join(losses_table(folder, str(run), exported, path)))
         print(
             "\n`simpo` and `orpo` are TRL's formulas on log-probabilities of transformers, as its trainers of them tokenise by themselves;"
             " the likelihood in `orpo` is over the answer on both sides. `kto` draws its mismatched answers by one place in the batch.\n"
@@ -305,15 +303,14 @@ def main() -> None:
         )
         print("| adapter in PEFT | largest logit | largest difference |")
         print("|---|---:|---:|")
-        print("\n".join(adapter_line(folder, str(runs[small]), exported[small], path)))
+        print("\n".join(adapter_line(folder, str(run), exported, path)))
         print(
-            f"\nTokens a second, on both sides with prompts and without padding (epochs of {', '.join(map(str, MANY.values()))} documents or pairs; medians of"
+            f"\nTokens a second, on both sides with prompts and without padding (epochs of {MANY} documents or pairs; medians of"
             f" {ROUNDS} runs, ratios of runs made one after the other; TRL: batches of {BATCH}):\n"
         )
         print("| model | | tokens of one | ours | TRL | ratio |")
         print("|---|---|---:|---:|---|---:|")
-        for shape, run in runs.items():
-            print("\n".join(speed_table(folder, str(run), exported[shape], shape, path)))
+        print("\n".join(speed_table(folder, str(run), exported, small, path)))
 
 
 if __name__ == "__main__":
