@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from corpusmill.schemas.adapter import NF4_BLOCK as BLOCK
-
+BLOCK = 64  # schemas.adapter.NF4_BLOCK; not imported, as the trainer's core asks for torch and numpy alone
 SMALLEST = 1e-30  # rows of smaller numbers are zeros: their scales would be no normal float32
 # Appendix E of the paper.
 TABLE = (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from corpusmill.schemas.adapter import AdapterConfig
+from corpusmill.schemas.adapter import NF4_BLOCK, AdapterConfig
 from corpusmill.train.model import nf4
 from corpusmill.train.model.adapters import adapted, held, merge, set_magnitudes, with_adapters
 from corpusmill.train.model.decoder import Decoder
@@ -25,6 +25,10 @@ def test_the_table_is_the_quantiles_that_bitsandbytes_takes() -> None:
     below = -norm.ppf(torch.linspace(offset, 0.5, 8)[:-1].double().numpy())
     wanted = torch.tensor(sorted([*above, 0.0, *below])) / above[0]
     torch.testing.assert_close(torch.tensor(nf4.TABLE).double(), wanted, rtol=0, atol=1e-6)
+
+
+def test_configs_check_the_blocks_that_are_quantised() -> None:
+    assert nf4.BLOCK == NF4_BLOCK
 
 
 def test_the_error_on_normal_weights_is_that_of_the_table() -> None:
