@@ -18,6 +18,7 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.cross_validation import CrossValidation
     from corpusmill.schemas.decontamination import Contamination, EvaluationIndex, TouchedItem
     from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality, IndexFile
+    from corpusmill.schemas.distillation import StoredLogits, StoreSummary
     from corpusmill.schemas.evaluation import (
         CalibrationResults,
         ContaminationResults,
@@ -80,6 +81,8 @@ def models() -> dict[str, type[BaseModel]]:
         Item,
         SpeedResults,
         Compression,
+        StoredLogits,
+        StoreSummary,
         CrossValidation,
         FairnessResults,
         Terms,

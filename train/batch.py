@@ -24,12 +24,13 @@ Rows = dict[str, Tensor]  # a decoder's arguments, by name
 
 class MicroBatch(NamedTuple):
     """On the device. `scored`: float64 [rows], tokens with a label; `source_id`: int64 [rows]; `answers`: of data that says what its
-    labels are of."""
+    labels are of; `numbers`: int64 [rows], of their sequences, on the host."""
 
     inputs: Rows
     scored: Tensor
     source_id: Tensor
     answers: Answers | None = None
+    numbers: Tensor | None = None
 
 
 class Answers(NamedTuple):
@@ -73,7 +74,8 @@ def micro_batches(batch: Batch, config: TrainConfig, step: int, device: torch.de
             names = ("labels", "documents", "targets")
             cut = zip(*(torch.split(batch[name], micro) for name in names), strict=True)
             answers = [answers_of(dict(zip(names, part, strict=True)), sent) for part in cut]
-    parts = zip(rows, torch.split(scored, micro), torch.split(sources, micro), answers, strict=True)
+    numbers = torch.split(batch["n"], micro)
+    parts = zip(rows, torch.split(scored, micro), torch.split(sources, micro), answers, numbers, strict=True)
     return [MicroBatch(*part) for part in parts]
 
 

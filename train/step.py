@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from corpusmill.common.errors import WorkError
-from corpusmill.train.batch import Batch, MicroBatch, Rows, inputs, micro_batches
+from corpusmill.train.batch import Batch, MicroBatch, inputs, micro_batches
 from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.model.moe import move_biases
 from corpusmill.train.optim import make_optimizer, rate_at, set_rate
@@ -56,7 +56,7 @@ class Objective(Protocol):
 class Teacher(Protocol):
     """Computes before a step, within whose passes the student's loss is another one."""
 
-    def begin(self, batches: Sequence[Rows], context: Context) -> None: ...
+    def begin(self, parts: Sequence[MicroBatch], context: Context) -> None: ...
     def learning(self, student: ParallelModel) -> AbstractContextManager[None]: ...
 
 
@@ -115,7 +115,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     weight = 1 / valid if scaler is None else scaler.scale / valid
     rows = [part.inputs for part in parts]
     if state.distiller is not None:
-        state.distiller.begin(rows, context)
+        state.distiller.begin(parts, context)
     with nullcontext() if state.distiller is None else state.distiller.learning(model):
         found = model.backward(rows, weight, context, objective)
     losses = torch.zeros_like(state.window)

@@ -25,6 +25,7 @@ from corpusmill.train.commands.robustness import robustness
 from corpusmill.train.commands.scoring import arithmetic, glue_rows, score, style
 from corpusmill.train.commands.serving import chat, serve
 from corpusmill.train.commands.tasks import task_data, tasks
+from corpusmill.train.commands.teacher_logits import teacher_logits
 from corpusmill.train.commands.train import dashboard, evaluate, export, train
 from corpusmill.train.commands.tune import lr_find, search
 
@@ -45,6 +46,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (glue_rows, "mrpc MRPC/dev.tsv"),
     (arithmetic, "--operation addition --digits 2"),
     (generate, f"{TRAIN} --prompt 'The history of'"),
+    (teacher_logits, f"{TRAIN} --set distillation.teacher=runs/large --out runs/large-logits --top 32"),
     (pseudo_label, "runs/quickstart/chat examples/chat/prompts.jsonl --out more.jsonl --least -0.5"),
     (chat, f"{TRAIN} --system 'You answer in one sentence.'"),
     (serve, f"{TRAIN} --port 8000"),

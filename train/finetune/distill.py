@@ -1,26 +1,22 @@
-"""Distillation from a teacher that computes beside the student: the teacher's last hidden states of a micro-batch, and from them the
-divergence of each token, with the logits of a few tokens in memory at a time.
-
-Both heads are divided alike (tensor parallelism), and the head is in the last stage of both (a pipeline), so all layouts need no more than
-what `token_losses` sends.
-"""
+"""Distillation from a teacher that computes beside the student: its last hidden states of a micro-batch, from which its logits are made
+when the student's are. And the teacher of a config."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.train.evaluate.scorer import denominator, scored_by
+from corpusmill.train.evaluate.scorer import scored_by
+from corpusmill.train.finetune.distribution import Context, Learner, log_softmax, logits
 from corpusmill.train.finetune.regularize import Regularizer
+from corpusmill.train.finetune.stored import open_stored
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.model.losses import IGNORED, own_rows
-from corpusmill.train.model.split import WHOLE, Split
 from corpusmill.train.parallel.model import build
 from corpusmill.train.run_folder import DATA, open_run
 from corpusmill.train.tools.start import load_start
@@ -29,33 +25,33 @@ if TYPE_CHECKING:
     from corpusmill.schemas.distillation import DistillationConfig
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.batch import Rows
+    from corpusmill.train.batch import MicroBatch
+    from corpusmill.train.checkpoint import Checkpoint
     from corpusmill.train.data.shards import Shards
+    from corpusmill.train.model.split import Split
     from corpusmill.train.parallel.mesh import World
     from corpusmill.train.parallel.model import ParallelModel
     from corpusmill.train.step import Teacher
 
-Context = Callable[[], AbstractContextManager[Any]]
-CHUNK = 1024  # tokens whose logits exist at once, where model.loss_chunk sets nothing
+    Origin = tuple[TrainConfig, Checkpoint]
 
 
-class Distiller:
-    """A teacher, and the loss of a step. `begin` before the student's passes, `learning` around them."""
+class Distiller(Learner):
+    """A teacher in memory, which computes before the student's passes."""
 
     def __init__(self, config: DistillationConfig, teacher: ParallelModel, chunk: int | None = None) -> None:
-        self.config, self.teacher, self.chunk = config, teacher, chunk or CHUNK
+        super().__init__(config, chunk)
+        self.teacher = teacher
         self._head: Tensor | None = None  # a copy: sharded weights are there during a forward pass alone
-        self._states: list[Tensor] = []
-        self._next = 0
 
     @torch.no_grad()
-    def begin(self, batches: Sequence[Rows], context: Context = nullcontext) -> None:
+    def begin(self, parts: Sequence[MicroBatch], context: Context = nullcontext) -> None:
         """The teacher's hidden states of a step's micro-batches."""
-        self._states, self._next = [], 0
+        self.queue.clear()
         self.teacher.train(False)
-        for rows in batches:
+        for part in parts:
             with context(), scored_by(self.teacher, self._capture):
-                self.teacher.losses(rows)
+                self.teacher.losses(part.inputs)
 
     def _capture(
         self, hidden: Tensor, weight: Tensor, labels: Tensor, *_: Any, **__: Any
@@ -65,90 +61,27 @@ class Distiller:
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         if self._head is None:
             self._head = weight.detach().to(hidden.dtype, copy=True)
-        self._states.append(hidden.detach().flatten(0, 1))
+        self.queue.append(_Live(hidden.detach().flatten(0, 1), self._head, self.config.temperature))
         none = torch.zeros(labels.shape, device=labels.device)
         return none, none
 
-    def learning(self, student: ParallelModel) -> AbstractContextManager[None]:
-        """Within, the student's loss is that of the distillation. Micro-batches come in the order of `begin`."""
-        return scored_by(student, self._score)
 
-    def _score(
-        self, hidden: Tensor, weight: Tensor, labels: Tensor, z_loss: float = 0.0, chunk: int | None = None,
-        split: Split = WHOLE, summed: bool = False,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        assert self._head is not None
-        states, self._next = self._states[self._next], self._next + 1
-        if torch.is_autocast_enabled(hidden.device.type):
-            hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-        config = self.config
-        loss = _Divergence.apply(  # type: ignore[no-untyped-call]
-            hidden.flatten(0, 1), weight, states, self._head, labels.flatten(), config.temperature, config.share,
-            self.chunk, split,
-        )  # fmt: skip
-        # Not a view: `fully_shard` registers hooks on what a module returns.
-        return loss.view(labels.shape).clone(), torch.zeros(labels.shape, device=labels.device)
+class _Live(NamedTuple):
+    """`Distributions` from the teacher's hidden states and its head."""
 
+    states: Tensor
+    head: Tensor
+    temperature: float
 
-class _Divergence(torch.autograd.Function):
-    """Of each label's place, share x T^2 KL(teacher || student) + (1 - share) x cross entropy, float32 [N], over chunks of tokens and
-    parts of the vocabulary; computed again in the backward pass."""
+    def divergence(self, x: Tensor, first: int, split: Split) -> Tensor:
+        log_q, log_p = log_softmax(x, split), self._log_p(len(x), first, split)
+        return split.sum((log_p.exp() * (log_p - log_q)).sum(-1))
 
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, teacher: Tensor, head: Tensor, labels: Tensor, temperature: float,
-        share: float, chunk: int, split: Split,
-    ) -> Tensor:  # fmt: skip
-        ctx.settings = temperature, share, chunk, split
-        small, found = weight.to(hidden.dtype), []
-        for h, t, label in zip(*(torch.split(x, chunk) for x in (hidden, teacher, labels)), strict=True):
-            student = _logits(h, small)
-            log_q, log_p = (_log_softmax(x / temperature, split) for x in (student, _logits(t, head)))
-            loss = share * temperature**2 * split.sum((log_p.exp() * (log_p - log_q)).sum(-1))
-            if share < 1:
-                row, here = own_rows(label, split.rank * len(weight), len(weight))
-                log_z = denominator(student.logsumexp(-1), split)
-                right = split.sum(student.gather(1, row[:, None]).squeeze(1) * here)
-                loss = loss + (1 - share) * (log_z - right)
-            found.append(loss * (label != IGNORED))
-        ctx.save_for_backward(hidden, weight, teacher, head, labels)
-        return torch.cat(found)
+    def gradient(self, x: Tensor, first: int, split: Split) -> Tensor:
+        return log_softmax(x, split).exp() - self._log_p(len(x), first, split).exp()
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, teacher, head, labels = ctx.saved_tensors
-        temperature, share, chunk, split = ctx.settings
-        small, to_hidden = weight.to(hidden.dtype), []
-        to_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32))
-        by_loss = grads[0] * (labels != IGNORED)
-        for h, t, label, by in zip(
-            *(torch.split(x, chunk) for x in (hidden, teacher, labels, by_loss)), strict=True
-        ):
-            student = _logits(h, small)
-            q, p = (_log_softmax(x / temperature, split).exp() for x in (student, _logits(t, head)))
-            gradient = share * temperature * (q - p)
-            if share < 1:
-                row, here = own_rows(label, split.rank * len(weight), len(weight))
-                by_label = _log_softmax(student, split).exp()
-                by_label.scatter_add_(1, row[:, None], -here.to(by_label.dtype)[:, None])
-                gradient = gradient + (1 - share) * by_label
-            gradient = (gradient * by[:, None]).to(h.dtype)
-            with torch.autocast(h.device.type, enabled=False):
-                to_hidden.append(gradient @ small)
-                to_weight += gradient.T @ h
-        return torch.cat(to_hidden), to_weight.to(weight.dtype), *[None] * 7
-
-
-def _logits(hidden: Tensor, weight: Tensor) -> Tensor:
-    with torch.autocast(hidden.device.type, enabled=False):
-        return (hidden @ weight.T).float()
-
-
-def _log_softmax(logits: Tensor, split: Split) -> Tensor:
-    """Of logits whose other columns the other processes of a split have."""
-    if split.size == 1:
-        return logits.log_softmax(-1)
-    return logits - denominator(logits.logsumexp(-1), split)[:, None]
+    def _log_p(self, count: int, first: int, split: Split) -> Tensor:
+        return log_softmax(logits(self.states[first : first + count], self.head) / self.temperature, split)
 
 
 def make_teacher(config: TrainConfig, shards: Shards, world: World) -> Teacher | None:
@@ -158,8 +91,22 @@ def make_teacher(config: TrainConfig, shards: Shards, world: World) -> Teacher |
         return Regularizer(config.regularization)
     if config.distillation is None:
         return None
-    folder, size = Folder(config.distillation.teacher), shards.set.vocab_size
-    model = _model_of(config.distillation, folder)
+    if config.distillation.stored is not None:
+        return open_stored(config, config.distillation, shards, world.device)
+    return Distiller(
+        config.distillation,
+        teacher_of(config, config.distillation, shards, world)[0],
+        config.model.loss_chunk,
+    )
+
+
+def teacher_of(
+    config: TrainConfig, distillation: DistillationConfig, shards: Shards, world: World
+) -> tuple[ParallelModel, Origin | None]:
+    """The teacher in the layout of a run, and the config and checkpoint that it is of (None of no run's model). Collective. Raises
+    `UserError` for one that does not fit."""
+    folder, size = Folder(distillation.teacher), shards.set.vocab_size
+    model = _model_of(distillation, folder)
     rows = model.padded(size), config.model.padded(size)
     if rows[0] != rows[1]:
         raise UserError(
@@ -171,10 +118,10 @@ def make_teacher(config: TrainConfig, shards: Shards, world: World) -> Teacher |
     except ValueError as error:
         raise UserError(f"distillation.teacher: {folder}: parallel: {error}") from None
     whole = Decoder(model, size)
-    load_start(whole, folder, shards.tokenizer())
+    origin = load_start(whole, folder, shards.tokenizer())
     teacher = build(config.model_copy(update={"model": model, "adapter": None}), size, world, frozen=True)
     teacher.load_whole(whole.state_dict())
-    return Distiller(config.distillation, teacher, config.model.loss_chunk)
+    return teacher, origin
 
 
 def _model_of(config: DistillationConfig, folder: Folder) -> ModelConfig:

@@ -17,7 +17,7 @@ from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
     from corpusmill.schemas.regularization import RegularizationConfig
-    from corpusmill.train.batch import Rows
+    from corpusmill.train.batch import MicroBatch, Rows
     from corpusmill.train.model.decoder import Decoder
     from corpusmill.train.parallel.model import ParallelModel
 
@@ -33,7 +33,7 @@ class Regularizer:
     def __init__(self, config: RegularizationConfig) -> None:
         self.config = config
 
-    def begin(self, batches: Sequence[Rows], context: Any = nullcontext) -> None:
+    def begin(self, parts: Sequence[MicroBatch], context: Any = nullcontext) -> None:
         """Nothing is needed before a step."""
 
     @contextmanager

@@ -6,15 +6,20 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 
+from corpusmill.schemas.distillation import StoredLogits, StoreSettings
 from corpusmill.schemas.shards import Target
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.batch import Batch
 from corpusmill.train.finetune.distill import Distiller
 from corpusmill.train.finetune.preference import Preference
 from corpusmill.train.finetune.regularize import Regularizer
+from corpusmill.train.finetune.stored import Arrays, LogitFiles, Stored
+from corpusmill.train.finetune.teacher_logits import keep
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.parallel.mesh import World, join
@@ -43,6 +48,8 @@ OBJECTIVES = (
     "kto",
     "labels",
     "distilled",
+    "stored top",
+    "stored sampled",
     "dpo of an adapter",
     *REGULARIZED,
 )
@@ -50,7 +57,7 @@ SIZE = 6  # tokens of a document, of which the first half are its prompt
 KINDS = {
     "kto": (Target.answer, Target.unrelated, Target.rejected, Target.unrelated),
     "labels": (Target.answer,) * 4,
-    "distilled": (Target.answer,) * 4,
+    **dict.fromkeys(("distilled", "stored top", "stored sampled"), (Target.answer,) * 4),
     **dict.fromkeys(REGULARIZED, (Target.answer,) * 4),
 }
 
@@ -97,6 +104,28 @@ def batch_of(step: int, loss: str) -> Batch:
     }  # fmt: skip
 
 
+class Kept(LogitFiles):
+    """Distributions of the labels of `batch_of`, without files."""
+
+    def __init__(self, loss: str) -> None:
+        self.settings = StoreSettings.model_validate({"kept": loss.split()[1], "count": 5})
+        self.about = StoredLogits(
+            teacher="-", weights_xxh3=None, plan="", rows=VOCAB, temperature=2.0, seed=0, settings=self.settings,
+            sequences=ROWS * (STEPS + 1), per_file=ROWS,
+        )  # fmt: skip
+
+    def of(self, numbers: npt.NDArray[np.int64]) -> Arrays:
+        found = []
+        for number in numbers.tolist():
+            labels = int((batch_of(number // ROWS, "stored")["labels"][number % ROWS] >= 0).sum())
+            chance = torch.Generator().manual_seed(number)
+            kept = keep(torch.randn(labels, VOCAB, generator=chance), self.settings, chance)
+            found.append(
+                {name: value.numpy() for name, value in zip(("ids", "log_p", "rest"), kept, strict=False)}
+            )
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+
 def run(config: TrainConfig, loss: str, world: World) -> tuple[ParallelModel, torch.Tensor, list[float]]:
     """Steps on this data rank's rows, beside a reference of other weights: the model, the window of all processes, and what evaluation
     finds on other rows, of which the first data rank makes more batches than the others."""
@@ -113,7 +142,10 @@ def run(config: TrainConfig, loss: str, world: World) -> tuple[ParallelModel, to
     columns = 2 + (len(objective.names) if objective else 0)
     window = torch.zeros(SOURCES, columns, dtype=torch.float64)
     state = TrainState(config, model, make_optimizer(model, config.optimizer), window, objective=objective)
-    if config.distillation is not None:  # by a teacher that is wider and deeper
+    if loss.startswith("stored"):
+        assert config.distillation is not None
+        state.distiller = Stored(config.distillation, Kept(loss), world.device, chunk=20)
+    elif config.distillation is not None:  # by a teacher that is wider and deeper
         wider = config.model.model_copy(update={"dim": 48, "layers": 5})
         teacher = build(config.model_copy(update={"model": wider}), VOCAB, world, frozen=True)
         teacher.load_whole(Decoder(wider, VOCAB, seed=9).state_dict())

@@ -17,6 +17,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.distillation import DistillationConfig
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.training import TrainConfig
+from corpusmill.train.batch import MicroBatch
 from corpusmill.train.evaluate.divergence import between_runs
 from corpusmill.train.finetune.distill import Distiller
 from corpusmill.train.log.metrics import read_metrics
@@ -52,7 +53,7 @@ def test_losses_and_gradients_are_those_of_the_formula(temperature: float, share
     distiller = Distiller(
         DistillationConfig(teacher="-", temperature=temperature, share=share), teacher, chunk=5
     )
-    distiller.begin([rows()])
+    distiller.begin([MicroBatch(rows(), torch.zeros(2), torch.zeros(2))])
     with distiller.learning(student):
         (found,) = student.backward([rows()], 0.5)
     gradients = {name: p.grad.clone() for name, p in student.named_parameters() if p.grad is not None}
@@ -74,7 +75,7 @@ def test_losses_and_gradients_are_those_of_the_formula(temperature: float, share
 def test_there_is_nothing_to_learn_from_oneself() -> None:
     student, _ = models()
     distiller = Distiller(DistillationConfig(teacher="-"), student)
-    distiller.begin([rows()])
+    distiller.begin([MicroBatch(rows(), torch.zeros(2), torch.zeros(2))])
     with distiller.learning(student):
         (found,) = student.backward([rows()], 1.0)
     assert float(found.abs().max()) == 0
