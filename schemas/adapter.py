@@ -21,8 +21,23 @@ TARGETS: tuple[Target, ...] = get_args(Target)  # in the order of a layer
 
 class AdapterConfig(Strict):
     """LoRA (Hu et al. 2021), rsLoRA (Kalajdzievski 2023) or DoRA (Liu et al. 2024), as PEFT computes them: a product with the
-    weight W becomes one with W + scale B A, of which A [rank, in] and B [out, rank] alone are trained."""
+    weight W becomes one with W + scale B A, of which A [rank, in] and B [out, rank] alone are trained.
 
+    With `kind` prompt or prefix it is `tokens` virtual tokens before each conversation (Lester et al. 2021; Li and Liang 2021), without
+    the keys of LoRA."""
+
+    kind: Literal["lora", "prompt", "prefix"] = Field(
+        default="lora",
+        exclude_if=lambda value: value == "lora",
+        description="lora; or virtual tokens before each conversation, of which are trained: prompt: the embeddings; prefix: keys and"
+        " values in every layer",
+    )
+    tokens: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda value: value is None,
+        description="prompt, prefix: how many; they take places of data.sequence_length",
+    )
     rank: int = Field(default=16, ge=1)
     alpha: float = Field(
         default=32.0, gt=0, description="scale = alpha / rank; with rslora alpha / sqrt(rank)"
@@ -54,6 +69,24 @@ class AdapterConfig(Strict):
             raise ValueError(f"targets: {twice[0]} is named twice: leave one of them out")
         return self
 
+    @model_validator(mode="after")
+    def of_its_kind(self) -> AdapterConfig:
+        if self.kind == "lora":
+            if self.tokens is not None:
+                raise ValueError("tokens: kind lora has none: leave it out, or set kind to prompt or prefix")
+            return self
+        if self.tokens is None:
+            raise ValueError(f"tokens: kind {self.kind} needs how many virtual tokens there are, such as 20")
+        for name in ("rank", "alpha", "rslora", "dora", "targets", "quantise"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}: kind {self.kind} has none: leave it out")
+        return self
+
+    @property
+    def virtual(self) -> int:
+        """Virtual tokens before each document."""
+        return self.tokens or 0
+
     @property
     def scale(self) -> float:
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
@@ -76,7 +109,7 @@ class AdapterConfig(Strict):
             raise ValueError(
                 "its parameters are new ones, of which init_from has no optimizer state: set init_from.optimizer to false"
             )
-        if model.moe is not None:
+        if model.moe is not None and self.kind == "lora":
             raise ValueError(
                 "model.moe keeps its experts in stacks, which adapters are not written for: leave out adapter or model.moe"
             )

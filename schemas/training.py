@@ -255,7 +255,26 @@ class TrainConfig(Strict):
                 self.adapter.check(self.model, self.precision, self.start, self.parallel.tensor)
             except ValueError as error:
                 raise ValueError(f"adapter: {error}") from None
+            if self.adapter.virtual:
+                self._check_virtual(self.adapter)
         return self
+
+    def _check_virtual(self, adapter: AdapterConfig) -> None:
+        """Virtual tokens take places in the rows of conversations, which no other model's tokens do."""
+        other = "objective" if self.objective else "distillation" if self.distillation else None
+        if self.data.conversations is None or other:
+            needs = f"leave {other} out" if other else "set data.conversations, or take kind lora"
+            raise ValueError(
+                f"adapter.kind: {adapter.kind} is trained on the answers of conversations alone: {needs}"
+            )
+        if adapter.kind == "prompt" and self.parallel.pipeline > 1:
+            raise ValueError(
+                "adapter.kind: prompt: all that is trained is in the first stage: set parallel.pipeline to 1, or take kind prefix"
+            )
+        if 2 * adapter.virtual > self.data.sequence_length:
+            raise ValueError(
+                f"adapter.tokens: {adapter.virtual} are more than half of data.sequence_length {self.data.sequence_length}: lower them"
+            )
 
     @model_validator(mode="after")
     def warmup(self) -> TrainConfig:

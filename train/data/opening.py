@@ -26,7 +26,8 @@ def open_run_data(config: TrainConfig, log: Log | None = None) -> Shards:
         base = None if config.start is None else config.start.run
         start = run.url if (run / DATA).exists() else base
         unrelated = config.objective is not None and config.objective.loss == "kto"
-        return open_conversations(data, cache, start, unrelated, log)
+        virtual = 0 if config.adapter is None else config.adapter.virtual
+        return open_conversations(data, cache, start, unrelated, virtual, log)
     return with_replay(data, open_data(data, open_tokens(data.shards, cache, data.tokenizer, log)), log)
 
 

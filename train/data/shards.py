@@ -115,11 +115,11 @@ def open_shards(url: str) -> Shards:
 
 
 def open_conversations(
-    data: DataConfig, cache: str, start: str | None = None, unrelated: bool = False,
+    data: DataConfig, cache: str, start: str | None = None, unrelated: bool = False, virtual: int = 0,
     log: Callable[[str], None] | None = None,
 ) -> Shards:  # fmt: skip
     """The rows of `data.conversations`, made if they are not there; `start`: the folder of a model whose tokenizer and template are
-    taken unless others are named; `unrelated`: see `conversation_set`, and for what it raises."""
+    taken unless others are named; `unrelated`, `virtual`: see `conversation_set`, and for what it raises."""
     from corpusmill.train.data.conversations.conversation_set import conversation_set
 
     assert data.conversations is not None
@@ -131,6 +131,7 @@ def open_conversations(
         tokenizer=data.tokenizer,
         start=start,
         unrelated=unrelated,
+        virtual=virtual,
         log=log,
     )
     return open_shards(made.url)

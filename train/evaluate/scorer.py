@@ -14,6 +14,7 @@ from torch import Tensor
 from corpusmill.common.errors import Diverged
 from corpusmill.train.batch import Batch, inputs
 from corpusmill.train.evaluate.rows import ROW, Query, packed
+from corpusmill.train.model.adapters import virtual_tokens
 from corpusmill.train.model.losses import IGNORED, own_rows
 from corpusmill.train.model.split import WHOLE, Split
 from corpusmill.train.parallel.sharded_parameter import local
@@ -63,6 +64,8 @@ class Scorer:
     def answers(self, queries: Sequence[Query], rows: int = 16) -> list[Answer]:
         """Log-probabilities of the continuations of all queries, in their order."""
         world = self.world
+        if virtual := virtual_tokens(self.model.parts[0]):
+            queries = [_behind(query, virtual, self.longest) for query in queries]
         sizes = np.array([len(query.continuation) for query in queries])
         ends = np.cumsum(sizes)
         found = torch.zeros(int(sizes.sum()), dtype=torch.float64)
@@ -147,6 +150,19 @@ def scored_by(model: ParallelModel, score: Score) -> Iterator[None]:
     finally:
         for part, one in zip(model.parts, before, strict=True):
             part.score = one
+
+
+def _behind(query: Query, virtual: int, longest: int) -> Query:
+    """A query behind the places of virtual tokens, whatever ids they have; the beginning of its context lost, if there are more than
+    `longest` positions, in place of those."""
+    if virtual + len(query.continuation) > longest:
+        raise ValueError(
+            f"a continuation of {len(query.continuation)} tokens, the model has {longest}, {virtual} of them for virtual ones"
+        )
+    over = virtual + len(query.context) + len(query.continuation) - 1 - longest
+    return Query(
+        [*[0] * virtual, *query.context[min(max(over, 0), len(query.context) - 1) :]], query.continuation
+    )
 
 
 class States(NamedTuple):

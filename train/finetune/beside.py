@@ -12,7 +12,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.adapter import TARGETS, AdapterConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.evaluate.splits import newest_checkpoint
-from corpusmill.train.finetune.peft import CONFIG, load_adapter
+from corpusmill.train.finetune.peft import load_adapter
+from corpusmill.train.finetune.peft_virtual import CONFIG
 from corpusmill.train.generate.fused import Fused
 from corpusmill.train.generate.low_rank import LowRank
 from corpusmill.train.model.adapters import with_adapters
@@ -62,6 +63,10 @@ def _of_run(model: Decoder, folder: Folder) -> Decoder:
     config, run = open_run(folder.url)
     if config.adapter is None:
         raise UserError(f"--adapter {folder}: trained all weights: name it as the model")
+    if config.adapter.virtual:
+        raise UserError(
+            f"--adapter {folder}: trained virtual tokens, no matrices beside weights: name it as the model"
+        )
     if config.model.model_dump() != model.config.model_dump():
         raise UserError(f"--adapter {folder}: is of another model than this one")
     if config.adapter.quantise is not None:
@@ -84,6 +89,9 @@ def _of_run(model: Decoder, folder: Folder) -> Decoder:
 
 def adapter_of(found: dict[str, Any], folder: Folder) -> AdapterConfig:
     """The adapter that PEFT's adapter_config.json describes. Raises `UserError` for one of modules that have none here."""
+    kind = found.get("peft_type")
+    if kind not in (None, "LORA"):
+        raise UserError(f"{folder / CONFIG}: peft_type: is {kind}; adapters beside a model are LORA alone")
     names = found.get("target_modules")
     if not isinstance(names, list):
         raise UserError(f"{folder / CONFIG}: target_modules: must be a list of names such as q_proj")

@@ -16,6 +16,14 @@ from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import newest_checkpoint
+from corpusmill.train.finetune.peft_virtual import (
+    CONFIG,
+    EMBEDDINGS,
+    WEIGHTS,
+    described_virtual,
+    joined,
+    load_virtual,
+)
 from corpusmill.train.run_folder import write_json
 from corpusmill.train.tools.architecture import architecture
 from corpusmill.train.tools.hugging_face import dtype_named, read_json, read_tensors
@@ -26,7 +34,6 @@ if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.model.decoder import Decoder
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 # The end of a parameter's name, in PEFT's files and here.
 ENDS = {"lora_A.weight": "lora_a", "lora_B.weight": "lora_b", "lora_magnitude_vector": "magnitude"}
@@ -52,12 +59,22 @@ def export_adapter(config: TrainConfig, run: Folder, out: Folder, dtype: str = "
     number_type = dtype_named(dtype)
     if (out / CONFIG).exists():
         raise UserError(f"{out}: holds a {CONFIG} already; name an empty folder")
-    names = names_of(config.model, config.adapter, run_vocabulary(config, run).vocab_size)
-    found = newest_checkpoint(run)
-    ours = checkpoint.read_tensors(found)
-    tensors = {theirs: ours[name].to(number_type).contiguous() for theirs, name in names.items()}
+    base = config.start.run if config.start else None
+    if config.adapter.virtual:
+        found = newest_checkpoint(run)
+        made = {EMBEDDINGS: joined(config.model, config.adapter, checkpoint.read_tensors(found))}
+        about = described_virtual(config.model, config.adapter, base)
+    else:
+        names = names_of(config.model, config.adapter, run_vocabulary(config, run).vocab_size)
+        found = newest_checkpoint(run)
+        ours = checkpoint.read_tensors(found)
+        made, about = (
+            {theirs: ours[name] for theirs, name in names.items()},
+            described(config.adapter, names, base),
+        )
+    tensors = {name: value.to(number_type).contiguous() for name, value in made.items()}
     (out / WEIGHTS).write(save(tensors, metadata={"format": "pt"}))
-    write_json(out / CONFIG, described(config.adapter, names, config.start.run if config.start else None))
+    write_json(out / CONFIG, about)
     size = sum(tensor.nbytes for tensor in tensors.values())
     return {"output": out.url, "step": found.step, "tensors": len(tensors), "bytes": size}
 
@@ -107,7 +124,11 @@ def load_adapter(model: Decoder, folder: Folder) -> None:
     """
     adapter = model.adapter
     assert adapter is not None
-    compare(adapter, read_json(folder / CONFIG, "an adapter in PEFT's format"), folder)
+    about = read_json(folder / CONFIG, "an adapter in PEFT's format")
+    if adapter.virtual:
+        load_virtual(model, about, folder)
+        return
+    compare(adapter, about, folder)
     names = names_of(model.config, adapter, model.vocab_size)
     found = read_tensors(folder / WEIGHTS, names)
     parameters = dict(model.named_parameters())

@@ -10,7 +10,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.continual import PHASE, EarlierPhase, Phase
 from corpusmill.train import checkpoint
 from corpusmill.train.finetune.peft import load_adapter
-from corpusmill.train.model.adapters import set_magnitudes, with_adapters
+from corpusmill.train.model.adapters import set_magnitudes, set_virtual, with_adapters
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import relative_to, write_json
 from corpusmill.train.tools.start import load_start
@@ -56,6 +56,7 @@ def _loaded(config: TrainConfig, vocab_size: int, tokenizer: bytes) -> tuple[Dec
         load_adapter(model, Folder(config.adapter.init_from))
     else:
         set_magnitudes(model)
+        set_virtual(model, config.seed)
     return model, origin
 
 

@@ -36,6 +36,9 @@ class Engine:
         drafted: int = 4,
     ) -> None:  # fmt: skip
         self.runner, self.rows, self.chunk, self.slide = runner, rows, min(chunk, runner.context), slide
+        # Before each text are the places of virtual tokens, whatever ids they have.
+        self._before = [runner.eos_id] * runner.virtual
+        self._room = runner.virtual + runner.context
         self.draft, self.drafted = draft, drafted
         self.cache = runner.cache(rows, drafted if draft else 0)
         if draft:
@@ -58,7 +61,7 @@ class Engine:
     def submit(self, request: Request) -> None:
         """Queue a request. Raises `ValueError` for a prompt that the context does not hold."""
         self.check(request.prompt)
-        request.window = request.prompt[-self.runner.context :]
+        request.window = [*self._before, *request.prompt[-self.runner.context :]]
         if Penalties.needed(request.sampling):
             request.penalties = Penalties(
                 request.sampling, request.prompt, self.runner.vocab_size, self.runner.device
@@ -160,12 +163,15 @@ class Engine:
 
     def _score(self, request: Request, scored: list[Scored], hidden: Tensor) -> None:
         """Note the log-probabilities of the prompt's tokens that follow what was just read, by its states [T, C]."""
+        skipped = max(len(self._before) - request.read, 0)
         if not request.read:
-            scored.append(Scored(request.window[0], None))
-        tokens = request.window[request.read + 1 : request.read + len(hidden) + 1]
+            scored.append(Scored(request.window[skipped], None))
+        tokens = request.window[request.read + 1 + skipped : request.read + len(hidden) + 1]
         if tokens:
             known = _known(
-                self.runner.logits(hidden[: len(tokens)]), tokens, [request.likeliest or 0] * len(tokens)
+                self.runner.logits(hidden[skipped : skipped + len(tokens)]),
+                tokens,
+                [request.likeliest or 0] * len(tokens),
             )
             scored += [Scored(token, *figures) for token, figures in zip(tokens, known, strict=True)]
 
@@ -187,7 +193,7 @@ class Engine:
         most = min(
             self.drafted,
             request.sampling.max_tokens - len(request.tokens) - 1,
-            self.runner.context - len(request.window),
+            self._room - len(request.window),
         )
         if self.draft is None or most < 1 or request.penalties or request.allowed:
             return Proposal([])
@@ -227,14 +233,15 @@ class Engine:
         """End or shorten the texts that have filled the context."""
         events = []
         for request in self.active[: self._decoding]:
-            if len(request.window) <= self.runner.context:
+            if len(request.window) <= self._room:
                 continue
             if not self.slide:
                 events.append(self._finish(request, "context"))
                 continue
             # Read again with half of the context: positions are relative, keys and values are not.
             row = self.active.index(request)
-            request.window, request.read = request.window[-max(self.runner.context // 2, 1) :], 0
+            kept = request.window[-max(self.runner.context // 2, 1) :]
+            request.window, request.read = [*self._before, *kept], 0
             self.cache.lengths[row] = 0
             self._decoding -= 1
             self._swap(row, self._decoding)

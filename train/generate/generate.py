@@ -109,7 +109,7 @@ def open_draft(name: str, target: Opened) -> Draft:
     """`prompt`, or the run of a smaller model. Raises `UserError` if that has another tokenizer."""
     if name == "prompt":
         return PromptLookup()
-    found = open_model(*open_run(name), target.runner.context)
+    found = open_model(*open_run(name), target.runner.virtual + target.runner.context)
     if found.tokenizer.to_str() != target.tokenizer.to_str():
         raise UserError(f"--draft {name}: has another tokenizer than the model; train it on the same shards")
     return SmallModel(found.runner)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from corpusmill.train.generate.cache import Cache
 from corpusmill.train.generate.fused import Fused
 from corpusmill.train.generate.product import Product
+from corpusmill.train.model.adapters import virtual_tokens
 from corpusmill.train.model.attend import Boundaries
 from corpusmill.train.precision.adapt import TYPES
 
@@ -23,7 +24,7 @@ SPARE = 64
 
 
 class Runner:
-    """`context`: positions that the model can look back on. `precision` as of a training run; the weights of matrix products
+    """`context`: positions that the model can look back on, of which virtual tokens take `virtual`; then those for texts. `precision` as of a training run; the weights of matrix products
     are converted to its type, once for all tokens. `sole`: nothing else uses the model, so its weights are freed when they have been
     laid out for generation."""
 
@@ -33,7 +34,8 @@ class Runner:
         self.model, self.vocab_size, self.eos_id = model.eval(), vocab_size, eos_id
         if model.config.positions == "learned":
             context = min(context, model.config.max_positions)
-        self.context = context
+        self.virtual = virtual_tokens(model)
+        self.context = max(context - self.virtual, 1)
         self.device = model.embedding.weight.device
         dtype = TYPES[precision]
         self.autocast = torch.autocast(self.device.type, dtype or torch.bfloat16, enabled=dtype is not None)
@@ -42,7 +44,8 @@ class Runner:
         self.head = Product(head[:vocab_size].detach().to(self.dtype))  # without padding
         self._sole = sole
         self.adapters: LowRank | None = None  # set before the first use
-        if not Fused.fits(model.config):
+        self._fits = Fused.fits(model.config) and not self.virtual
+        if not self._fits:
             for module in model.modules():
                 if isinstance(module, nn.Linear):
                     module.requires_grad_(False).to(self.dtype)
@@ -50,7 +53,7 @@ class Runner:
     @cached_property
     def fused(self) -> Fused | None:
         """The layers in fewer operations, made when they are first used, if they are written for this architecture."""
-        if not Fused.fits(self.model.config):
+        if not self._fits:
             return None
         made = Fused(self.model, self.dtype, self.context + SPARE)
         if self._sole:
@@ -61,7 +64,8 @@ class Runner:
 
     def cache(self, rows: int, spare: int = 0) -> Cache:
         """For texts of `context` positions, and `spare` ones (at most `SPARE`) for what a row is padded with behind them."""
-        return Cache(self.model.config, rows, self.context + spare, self.dtype, self.device)
+        capacity = self.virtual + self.context + spare
+        return Cache(self.model.config, rows, capacity, self.dtype, self.device)
 
     def forward(
         self, cache: Cache, first: int, tokens: Sequence[Sequence[int]], adapters: Sequence[int] = ()
@@ -87,7 +91,9 @@ class Runner:
             which = torch.tensor(adapters, device=self.device) if any(adapters) else None
             x = self.fused(rows, mask, cache, self.adapters, which)
         else:
-            x = self._layers(rows, cache.positions, Boundaries(mask=mask, cache=cache))
+            x = self._layers(
+                rows, cache.positions, Boundaries(mask=mask, cache=cache, positions=cache.positions)
+            )
         cache.advance([len(part) for part in tokens])
         return x
 

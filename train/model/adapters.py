@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from corpusmill.train.model.attend import Boundaries
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.model.initialise import first_values
+from corpusmill.train.model.initialise import first_values, key
+from corpusmill.train.model.layer import Attention
 from corpusmill.train.model.lora import LoRALinear, changed_weight, row_norms
 
 if TYPE_CHECKING:
@@ -22,12 +24,15 @@ ROW_PARALLEL = ("o", "down")  # targets whose inputs tensor parallelism splits
 @torch.no_grad()
 def with_adapters(model: Decoder, adapter: AdapterConfig | None, seed: int = 0) -> Decoder:
     """Give a decoder (or a part of one, perhaps on the meta device) the adapters of a config, and freeze all else; None: nothing
-    is done. B is 0, so that the model computes what it did; DoRA's magnitudes are 1 until `set_magnitudes`."""
+    is done. B is 0, so that the model computes what it did; DoRA's magnitudes are 1 until `set_magnitudes`, virtual
+    tokens random until `set_virtual`."""
     if adapter is None:
         return model
     model.requires_grad_(False)
     model.adapter = adapter
-    for layer in model.layers.values():
+    if adapter.virtual:
+        _add_virtual(model, adapter)
+    for layer in model.layers.values() if not adapter.virtual else ():
         for part in (layer.attention, layer.ffn):
             for target in adapter.targets_of(model.config):
                 base = getattr(part, target, None)
@@ -41,6 +46,27 @@ def with_adapters(model: Decoder, adapter: AdapterConfig | None, seed: int = 0) 
             )
             parameter.copy_(values)
     return model
+
+
+def _add_virtual(model: Decoder, adapter: AdapterConfig) -> None:
+    """Parameters of virtual tokens, without values."""
+    count, config = adapter.virtual, model.config
+    device = next(model.parameters()).device
+    if adapter.kind == "prefix":
+        shape = 2, config.key_value_heads, count, config.head_size
+        for attention in _attentions(model):
+            attention.prefix_embedding = nn.Parameter(torch.empty(shape, device=device))
+    elif model.first:
+        model.prompt_embedding = nn.Parameter(torch.empty(count, config.dim, device=device))
+
+
+def _attentions(model: Decoder) -> list[Attention]:
+    return [module for module in model.modules() if isinstance(module, Attention)]
+
+
+def virtual_tokens(model: Decoder) -> int:
+    """How many a model has before each document."""
+    return 0 if model.adapter is None else model.adapter.virtual
 
 
 def adapted(model: nn.Module) -> dict[str, LoRALinear]:
@@ -70,6 +96,44 @@ def set_magnitudes(model: Decoder) -> None:
             )
 
 
+@torch.no_grad()
+def set_virtual(model: Decoder, seed: int) -> None:
+    """Give a whole model's virtual tokens the values that random words of the vocabulary have in front of a document: their embeddings,
+    or their keys and values in each layer."""
+    count = virtual_tokens(model)
+    if not count:
+        return
+    device = model.embedding.weight.device
+    chance = torch.Generator().manual_seed(key("virtual", seed))
+    ids = torch.randint(model.vocab_size, (1, count), generator=chance).to(device)
+    if model.prompt_embedding is not None:
+        model.prompt_embedding.copy_(model.embedding.weight[ids[0]])
+        return
+    cache, attentions = _Seen(), _attentions(model)
+    prefixes = [attention.prefix_embedding for attention in attentions]
+    for attention in attentions:
+        attention.prefix_embedding = None
+    positions = torch.arange(count, device=device)[None]
+    x = model.embed(ids, positions, None)
+    for layer in model.layers.values():
+        x, _ = layer(x, model.rotation(positions), Boundaries(cache=cache), ids)
+    for attention, prefix, seen in zip(attentions, prefixes, cache.seen, strict=True):
+        assert prefix is not None
+        prefix.copy_(torch.stack([value[0] for value in seen]))
+        attention.prefix_embedding = prefix
+
+
+class _Seen:
+    """In place of a cache: notes the keys and values of each layer."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Tensor, Tensor]] = []
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        self.seen.append((k, v))
+        return k, v
+
+
 @contextmanager
 def adapters_off(models: Iterable[nn.Module]) -> Iterator[None]:
     """Within, models compute what their frozen weights alone do."""
@@ -84,8 +148,9 @@ def adapters_off(models: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def merge(model: Decoder) -> Decoder:
-    """Replace a whole model's layers with an adapter, in place, by plain ones that compute the same; a model without any stays as it is."""
-    if model.adapter is None:
+    """Replace a whole model's layers with an adapter, in place, by plain ones that compute the same; a model without any stays as it is,
+    and one with virtual tokens, which no weights stand for."""
+    if model.adapter is None or virtual_tokens(model):
         return model
     for path, linear in adapted(model).items():
         plain = nn.Linear(linear.in_features, linear.out_features, linear.bias is not None, device="meta")

@@ -101,6 +101,7 @@ class Boundaries(NamedTuple):
     options: tuple[str, ...] = ()  # with `cu_seqlens`: the names of the kernel's arguments
     seen: list[tuple[Tensor, Tensor]] | None = None  # with `mask`: each layer appends its `attention_figures`
     cache: Earlier | None = None  # `mask` covers its positions too
+    positions: Tensor | None = None  # within documents, [B or 1, T], where layers have virtual tokens
 
 
 def boundaries(

@@ -20,6 +20,7 @@ from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Probe, Statistics, token_losses
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.split import WHOLE, Split
+from corpusmill.train.model.virtual import with_prompt
 
 if TYPE_CHECKING:
     from corpusmill.schemas.adapter import AdapterConfig
@@ -45,6 +46,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(padded, config.dim)
         learned = config.positions == "learned"
         self.position_embedding = nn.Embedding(config.max_positions, config.dim) if learned else None
+        self.prompt_embedding: nn.Parameter | None = None  # [N, C], of virtual tokens
         self.layers = nn.ModuleDict(
             {str(number): Layer(config, number, padded) for number in range(config.layers)}
         )
@@ -81,6 +83,8 @@ class Decoder(nn.Module):
 
         x = self.embed(tokens, positions, keys) if self.first else tokens
         rope, within = self.rotation(positions), self.boundaries(x, documents, cu_seqlens, ancestors)
+        if self.adapter is not None and self.adapter.virtual:
+            within = within._replace(positions=positions)
         routes = {}
         for number, layer in self.layers.items():
             x, routed = layer(x, rope, within, ids, keys_of_layer(keys, int(number)))
@@ -111,6 +115,8 @@ class Decoder(nn.Module):
         """The input of the first layer, float32 [B, T / n, C]."""
         x = self.split.embed(tokens, self.embedding.weight)
         x = x.to(torch.promote_types(x.dtype, torch.float32))
+        if self.prompt_embedding is not None:
+            x = with_prompt(x, self.prompt_embedding, self.split.take(positions))
         if self.position_embedding is not None:
             x = x + self.position_embedding(self.split.take(positions))
         return dropout(x, self.config.dropout, keys, 0, self.split)

@@ -20,6 +20,7 @@ from corpusmill.train.model.initialise import mix
 from corpusmill.train.model.lora import LoRALinear
 from corpusmill.train.model.moe import Experts, Routed, squared_relu
 from corpusmill.train.model.split import WHOLE, Split
+from corpusmill.train.model.virtual import with_prefix
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
@@ -87,7 +88,7 @@ class Attention(nn.Module):
 
     tensor_split: ClassVar[dict[str, int]] = {
         **{f"{name}.{part}": 0 for name in "qkv" for part in COLUMNS}, **{f"o.{part}": 1 for part in ROWS},
-        "value_embedding.weight": 1, "value_scale": 0,
+        "value_embedding.weight": 1, "value_scale": 0, "prefix_embedding": 1,
     }  # fmt: skip
 
     def __init__(self, config: ModelConfig, number: int, rows: int) -> None:
@@ -106,6 +107,7 @@ class Attention(nn.Module):
         if config.has_value_embedding(number):
             self.value_embedding = nn.Embedding(rows, kv_heads * self.head_dim)
             self.value_scale = nn.Parameter(torch.ones(kv_heads))
+        self.prefix_embedding: nn.Parameter | None = None  # [2, K, N, D], of virtual tokens
 
     def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor) -> Tensor:
         made = self.split.products(x, self.q, self.k, self.v)
@@ -118,6 +120,8 @@ class Attention(nn.Module):
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if rope is not None:
             q, k = rotate(q, rope), rotate(k, rope)
+        if self.prefix_embedding is not None and within.positions is not None:
+            k, v = with_prefix(self.prefix_embedding, k, v, within.positions)
         if within.cache is not None:
             k, v = within.cache.extend(self.number, k, v)
         return row_parallel(self.o, attend(q, k, v, within).transpose(1, 2).reshape(B, T, -1), self.split)

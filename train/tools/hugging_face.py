@@ -62,6 +62,11 @@ def refuse_model_in(out: Folder) -> None:
 
 def architecture_of(config: TrainConfig, run: Folder) -> Architecture:
     """Of a run's model, or what `config` has in its place. Raises `UserError` by key if there is none."""
+    if config.adapter is not None and config.adapter.virtual:
+        raise UserError(
+            f"adapter.kind: {config.adapter.kind}: no weights of a model stand for virtual tokens: `corpusmill export --format peft`"
+            " writes them, to be read beside the model of init_from"
+        )
     rows = config.model.padded(run_vocabulary(config, run).vocab_size)
     return architecture(config.model, rows, config.data.sequence_length)
 

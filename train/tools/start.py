@@ -51,6 +51,10 @@ def load_start(
         raise UserError(
             f"init_from: {run / TOKENIZER}: is not the tokenizer of the data; make shards with it, or start from another model"
         )
+    if config.adapter is not None and config.adapter.virtual:
+        raise UserError(
+            f"init_from: {folder}: trained virtual tokens, which no weights stand for: name the model that its init_from names"
+        )
     wanted = newest_stable(config, run) if step == "stable" else step
     found = checkpoint_at(run, wanted, "init_from.step")
     whole = load_model(config, found, model.vocab_size, model.embedding.weight.device)

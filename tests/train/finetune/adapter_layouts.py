@@ -37,6 +37,9 @@ def moved(config: TrainConfig) -> Decoder:
         for parameter in (linear.weight, linear.lora_b, linear.magnitude, linear.bias):
             if parameter is not None:
                 parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("prompt_embedding", "prefix_embedding")):
+            parameter.add_(torch.randn(parameter.shape, generator=generator))
     return model
 
 
@@ -78,7 +81,9 @@ def compare(parallel: dict[str, Any], more: dict[str, Any]) -> list[str]:
         next(iter(gradients[0].values())).mul_(1.01)
     trained = {name for name, parameter in parameters.items() if parameter.requires_grad}
     if not trained or any(
-        name.rpartition(".")[2] not in ("lora_a", "lora_b", "magnitude") for name in trained
+        name.rpartition(".")[2]
+        not in ("lora_a", "lora_b", "magnitude", "prompt_embedding", "prefix_embedding")
+        for name in trained
     ):
         found.append(f"trained are {sorted(trained)}")
     # The second step's gradients are those at weights that the first one moved, which divides by small numbers.

@@ -25,6 +25,9 @@ BIASED = settings({"preset": "gpt2", "max_positions": 24, "bias": True}, dora=Tr
 GPT2 = settings({"preset": "gpt2", "max_positions": 24})
 WIDE = {"dim": 64, "ffn_dim": 128, "heads": 4, "kv_heads": 2, "head_dim": 32}
 NF4, NF4_DORA = settings(WIDE, quantise="nf4"), settings(WIDE, quantise="nf4", dora=True)
+TALK = {"data": {"conversations": {}}, "init_from": "-"}
+PROMPT = {**TALK, "adapter": {"kind": "prompt", "tokens": 3}}
+PREFIX = {**TALK, "adapter": {"kind": "prefix", "tokens": 3}, "model": {"kv_heads": 2, "qk_norm": True}}
 BF16 = {
     **DORA,
     "precision": "bf16",
@@ -43,14 +46,19 @@ TWO: list[Case] = [
     ["nf4 ddp", {}, NF4], ["nf4 zero 3", {"zero": 3}, NF4], ["nf4 tensor", {"tensor": 2}, NF4],
     ["nf4 pipeline", {"pipeline": 2}, NF4], ["nf4 tensor, dora", {"tensor": 2}, NF4_DORA],
     ["nf4 zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, NF4],
+    ["prompt ddp", {}, PROMPT], ["prompt zero 3", {"zero": 3}, PROMPT], ["prompt tensor", {"tensor": 2}, PROMPT],
+    ["prefix ddp", {}, PREFIX], ["prefix zero 3", {"zero": 3}, PREFIX],
+    ["prefix tensor", {"tensor": 2}, PREFIX], ["prefix pipeline", {"pipeline": 2}, PREFIX],
     ["broken", {"tensor": 2}, {**LORA, "broken": True}],
 ]  # fmt: skip
 FOUR: list[Case] = [
     ["zero 3 x tensor", {"zero": 3, "tensor": 2}, DORA],
     ["tensor x zero bubble", {"tensor": 2, "pipeline": 2, "schedule": "zero_bubble"}, DORA],
+    ["prefix zero 3 x tensor", {"zero": 3, "tensor": 2}, PREFIX],
     ["ddp x tensor", {"tensor": 2}, SOME], ["zero 2 x pipeline", {"zero": 2, "pipeline": 2}, {**LORA, "micro_batch": 1}],
 ]  # fmt: skip
-COMPILED: list[Case] = [["compiled tensor", {"tensor": 2}, {**DORA, "compile": "aot_eager"}]]
+COMPILED: list[Case] = [["compiled tensor", {"tensor": 2}, {**DORA, "compile": "aot_eager"}],
+                         ["compiled prefix", {"tensor": 2}, {**PREFIX, "compile": "aot_eager"}]]  # fmt: skip
 
 
 @pytest.mark.parametrize(

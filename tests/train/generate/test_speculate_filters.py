@@ -30,7 +30,7 @@ class Bigram(Runner):
 
     def __init__(self, table: Tensor) -> None:
         self.table, self.vocab_size, self.eos_id, self.context = table, TOKENS + 1, EOS, 1024
-        self.device = table.device
+        self.device, self.virtual = table.device, 0
 
     def cache(self, rows: int, spare: int = 0) -> Cache:
         config = ModelConfig.model_validate({"dim": 8, "layers": 1, "heads": 1, "ffn_dim": 8})

@@ -40,7 +40,7 @@ def config_of(parallel: dict[str, Any], more: dict[str, Any]) -> TrainConfig:
     return TrainConfig.model_validate(
         {
             "name": "layouts", "precision": more.get("precision", "fp32"), "device": "cpu",
-            "data": {"shards": "-", "sequence_length": LENGTH, "global_batch": ROWS, "micro_batch": more.get("micro_batch", 2)},
+            "data": {"shards": "-", "sequence_length": LENGTH, "global_batch": ROWS, "micro_batch": more.get("micro_batch", 2), **more.get("data", {})},
             "model": {**MODEL, **more.get("model", {})}, "parallel": parallel,
             "optimizer": {"lr": 0.01, "grad_clip": 0.5, **more.get("optimizer", {"eps": 1e-4})},
             "schedule": {"steps": STEPS, "warmup_steps": 1, "kind": "constant"},

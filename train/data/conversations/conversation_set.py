@@ -58,13 +58,13 @@ class File:
 
 def conversation_set(
     url: str, cache: str, config: ConversationConfig, length: int, *, tokenizer: str | None = None,
-    start: str | None = None, unrelated: bool = False, log: Log | None = None,
+    start: str | None = None, unrelated: bool = False, virtual: int = 0, log: Log | None = None,
 ) -> Folder:  # fmt: skip
     """The shard set of the conversations at `url`, in a folder below `cache`; made unless it is there already.
 
     `url`: a file of lines of JSON, or a folder of them: `<source>.jsonl`, `<source>/*.jsonl`, `<source>/train/*.jsonl` or
-    `<source>/validation/*.jsonl`. `length`: tokens of a row. `tokenizer` and `start` as `read_with` takes them, `unrelated` as
-    `ConversationEncoder`. Bytes depend on the
+    `<source>/validation/*.jsonl`. `length`: tokens of a row. `tokenizer` and `start` as `read_with` takes them, `unrelated` and
+    `virtual` as `ConversationEncoder`. Bytes depend on the
     lines, their order and these alone. Raises `UserError` if there is nothing to read, `WorkError` if no line is kept.
     """
     log = log or (lambda line: None)
@@ -77,7 +77,8 @@ def conversation_set(
         [name, [[f.path, f.split, f.entry.size, f.entry.tag] for f in each]] for name, each in sources.items()
     ]
     made_with = [config.model_dump(exclude={"template"}), reading.template.source, checksum(reading.data)]
-    key = hash_json([VERSION, length, reading.encoder.eos_id, unrelated, *made_with, files])
+    more = [virtual] if virtual else []
+    key = hash_json([VERSION, length, reading.encoder.eos_id, unrelated, *made_with, files, *more])
     folder = Folder(cache) / key
     if is_complete(folder):
         log(f"conversations: {url}: rows reused from {folder}")
@@ -85,7 +86,7 @@ def conversation_set(
     with alone(folder, log):
         if not is_complete(folder):
             encoder = ConversationEncoder(
-                reading.data, reading.encoder, reading.template, config, length, unrelated
+                reading.data, reading.encoder, reading.template, config, length, unrelated, virtual
             )
             _make(url, sources, reading, encoder, key, folder, log)
     return folder

@@ -54,11 +54,12 @@ class ConversationEncoder:
 
     def __init__(
         self, data: bytes, plain: Encoder, template: ChatTemplate, config: ConversationConfig, length: int,
-        unrelated: bool = False,
+        unrelated: bool = False, virtual: int = 0,
     ) -> None:  # fmt: skip
-        """`data`: the tokenizer.json of `plain`; `unrelated`: feedback is followed by an answer to another prompt, as KTO compares it."""
+        """`data`: the tokenizer.json of `plain`; `unrelated`: feedback is followed by an answer to another prompt, as KTO compares it;
+        `virtual`: places for virtual tokens before each document (`corpusmill.train.model.virtual`)."""
         self.plain, self.template, self.config, self.length = plain, template, config, length
-        self.unrelated = unrelated
+        self.unrelated, self.virtual = unrelated, virtual
         self._controlled = library(data, "tokenizer.json")
         self._controlled.encode_special_tokens = False
 
@@ -159,8 +160,11 @@ class ConversationEncoder:
         """With the end of the document behind it: a label where no template says what ends an answer."""
         end = Target.context if parts[0].controls else parts[-1].target
         sizes = [len(one) for one in ids]
-        tokens = np.fromiter((token for one in [*ids, [self.plain.eos_id]] for token in one), dtype=np.int64)
-        targets = np.repeat(np.array([*(part.target for part in parts), end], dtype=np.uint8), [*sizes, 1])
+        # The last of them, at the first position behind the virtual ones, is the end of text that a document follows.
+        places, eos = [self.plain.eos_id] * self.virtual, [self.plain.eos_id]
+        tokens = np.fromiter((token for one in [places, *ids, eos] for token in one), dtype=np.int64)
+        kinds = [Target.context, *(part.target for part in parts), end]
+        targets = np.repeat(np.array(kinds, dtype=np.uint8), [self.virtual, *sizes, 1])
         texts = [self._written(part) for part in parts if part.target == Target.answer]
         return Document(tokens, targets, sum(map(len, texts)), sum(len(text.encode()) for text in texts))
 
@@ -189,14 +193,17 @@ class ConversationEncoder:
 
     def _cut(self, text: str, whole: Document) -> Iterator[Document]:
         """Parts of a long text, each with an end behind it, which is a label behind the last one alone."""
-        text, step = self.plain.plain(text), self.length - 1
+        text, step, virtual = self.plain.plain(text), self.length - 1 - self.virtual, self.virtual
+        before, whole = whole.tokens[:virtual], whole._replace(tokens=whole.tokens[virtual:])
         places = list(range(step, len(whole.tokens) - 1, step))
         edges = [0, *(end for end, _ in self.plain.cuts(text, places)), len(text)]
         for number, start in enumerate([0, *places]):
             last = number == len(places)
             tokens = whole.tokens[start : None if last else start + step]
             tokens = tokens if last else np.append(tokens, self.plain.eos_id)
+            tokens = np.concatenate([before, tokens])
             targets = np.full(len(tokens), Target.answer, dtype=np.uint8)
+            targets[:virtual] = Target.context
             if not last:
                 targets[-1] = Target.context
             own = text[edges[number] : edges[number + 1]]

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,10 +23,12 @@ PLAIN = load_encoder(DATA, "tokenizer.json")
 
 
 def encoder(
-    template: str = "chatml", length: int = 200, unrelated: bool = False, **config: Any
+    template: str = "chatml", length: int = 200, unrelated: bool = False, virtual: int = 0, **config: Any
 ) -> ConversationEncoder:
     chosen = ConversationConfig(**config)
-    return ConversationEncoder(DATA, PLAIN, ChatTemplate(SHIPPED[template], EOT), chosen, length, unrelated)
+    return ConversationEncoder(
+        DATA, PLAIN, ChatTemplate(SHIPPED[template], EOT), chosen, length, unrelated, virtual
+    )
 
 
 def line(*contents: str, system: str | None = None, kind: Any = "messages") -> Line:
@@ -144,6 +147,25 @@ def test_long_texts_are_cut_and_lose_nothing(text: str, length: int) -> None:
     assert sum(document.bytes for document in found.documents) >= len(text.encode())
     if len(found.documents) == 1:
         assert found.documents[0].bytes == len(text.encode())
+
+
+@pytest.mark.parametrize("length", [60, 12])
+def test_places_of_virtual_tokens_are_before_each_document(length: int) -> None:
+    """Of a conversation, a preference's two documents, and the parts of a text that is cut."""
+    pair = Line("preference", [{"role": "user", "content": "u"}], "", [
+        Answer([{"role": "assistant", "content": text}], kind=kind) for text, kind in (("a", Target.answer), ("b", Target.rejected))
+    ])  # fmt: skip
+    text = Line("text", [], "one two three four five", [])
+    lines = [text] if length == 12 else [line("a", "b"), pair, text]
+    places = encoder(length=length, virtual=3).encode(lines)
+    plain = encoder(length=length - 3, virtual=0).encode(lines)
+    for found, wanted in zip(places, plain, strict=True):
+        assert isinstance(found, Encoded) and isinstance(wanted, Encoded)
+        for own, other in zip(found.documents, wanted.documents, strict=True):
+            assert len(own.tokens) <= length
+            assert own.tokens.tolist() == [PLAIN.eos_id] * 3 + other.tokens.tolist()
+            assert own.targets.tolist() == [Target.context] * 3 + other.targets.tolist()
+            assert (own.chars, own.bytes) == (other.chars, other.bytes)
 
 
 def test_characters_of_a_text_that_is_cut() -> None:
