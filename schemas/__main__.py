@@ -46,6 +46,7 @@ def models() -> dict[str, type[BaseModel]]:
     from corpusmill.schemas.publication import About, Publication
     from corpusmill.schemas.recipe import Recipe
     from corpusmill.schemas.report import Report
+    from corpusmill.schemas.rewards import RewardSummary
     from corpusmill.schemas.robustness import Robustness
     from corpusmill.schemas.search import SearchConfig
     from corpusmill.schemas.shards import (
@@ -72,6 +73,7 @@ def models() -> dict[str, type[BaseModel]]:
         Forgetting,
         Averaged,
         PseudoLabels,
+        RewardSummary,
         Robustness,
         ContaminationResults,
         CalibrationResults,

@@ -104,6 +104,12 @@ class ModelConfig(Strict):
         description="layers whose values get a learned vector of the token added; alternate: every other, the last too",
     )
     tie_embeddings: bool = True
+    reward_head: bool = Field(
+        default=False,
+        exclude_if=lambda value: value is False,
+        description="in place of the head over the vocabulary one of a single number, for `objective: {loss: reward}`; embeddings are"
+        " not tied to it",
+    )
     dropout: float = Field(default=0.0, ge=0, lt=1)
     z_loss: float = Field(
         default=0.0, ge=0, description="weight of log(Z)^2 of each scored token (PaLM: 1e-4)"
@@ -124,7 +130,8 @@ class ModelConfig(Strict):
         if not isinstance(given, dict):
             return given
         preset = given.get("preset", "llama")
-        return {**PRESETS.get(preset if isinstance(preset, str) else "", {}), **given}
+        untied = {"tie_embeddings": False} if given.get("reward_head") is True else {}
+        return {**PRESETS.get(preset if isinstance(preset, str) else "", {}), **given, **untied}
 
     @model_validator(mode="after")
     def shapes(self) -> ModelConfig:

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from corpusmill.schemas.manifest import Strict
 
-Loss = Literal["dpo", "ipo", "hinge", "orpo", "simpo", "kto"]
-REFERENCE_FREE = ("orpo", "simpo")
+Loss = Literal["dpo", "ipo", "hinge", "orpo", "simpo", "kto", "reward"]
+REFERENCE_FREE = ("orpo", "simpo", "reward")
 
 
 class PreferenceConfig(Strict):
@@ -17,7 +17,7 @@ class PreferenceConfig(Strict):
 
     `dpo` (Rafailov et al. 2023), `hinge` (SLiC, Zhao et al. 2023), `ipo` (Azar et al. 2023, of log-probabilities per token), `kto`
     (Ethayarajh et al. 2024): beside the model that training starts from, which stays in memory. `orpo` (Hong et al. 2024), `simpo` (Meng
-    et al. 2024): without one.
+    et al. 2024): without one. `reward`: a reward model (Bradley and Terry 1952; Ouyang et al. 2022), whose head is a single number.
     """
 
     loss: Loss = "dpo"
@@ -33,12 +33,19 @@ class PreferenceConfig(Strict):
     )
     desirable_weight: float = Field(default=1.0, gt=0, description="`kto`: of answers that are wanted")
     undesirable_weight: float = Field(default=1.0, gt=0, description="`kto`: of the others")
+    centring: float = Field(
+        default=0.0,
+        ge=0,
+        exclude_if=lambda value: value == 0,
+        description="`reward`: weight of the square of the sum of a pair's rewards, which holds their mean near 0 (Eisenstein et al."
+        " 2023: 0.01)",
+    )
 
     @model_validator(mode="after")
     def used(self) -> PreferenceConfig:
         for name, losses in (
             ("gamma", ("simpo",)), ("label_smoothing", ("dpo",)), ("desirable_weight", ("kto",)),
-            ("undesirable_weight", ("kto",)),
+            ("undesirable_weight", ("kto",)), ("centring", ("reward",)), ("beta", ("dpo", "ipo", "hinge", "orpo", "simpo", "kto")),
         ):  # fmt: skip
             if self.loss not in losses and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name}: has no effect on {self.loss}: leave it out")

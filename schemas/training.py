@@ -212,12 +212,22 @@ class TrainConfig(Strict):
     @model_validator(mode="after")
     def preferences(self) -> TrainConfig:
         if self.objective is None:
+            if self.model.reward_head:
+                raise ValueError("model.reward_head: set objective.loss to reward, or leave it out")
             return self
         if self.data.conversations is None or self.init_from is None:
             missing = "data.conversations" if self.data.conversations is None else "init_from"
             raise ValueError(
                 f"objective: preferences are lines of answers to a model that was tuned: set {missing}"
             )
+        if self.model.reward_head != (self.objective.loss == "reward"):
+            raise ValueError(
+                "model.reward_head: goes with objective.loss reward alone: set it to"
+                f" {str(self.objective.loss == 'reward').lower()}"
+            )
+        if self.model.reward_head and (self.adapter is not None or self.evaluation.tasks):
+            key = "adapter" if self.adapter is not None else "evaluation.tasks"
+            raise ValueError(f"{key}: a reward model has none: leave it out")
         if self.model.z_loss or self.model.moe:
             key = "model.z_loss" if self.model.z_loss else "model.moe"
             raise ValueError(

@@ -139,7 +139,7 @@ def test_the_trainer_can_be_read() -> None:
     """What a pretraining executes: without the loader, the logs, the commands and the API around a run, and what comes after it."""
     around = {
         "data", "commands", "tools", "log", "evaluate", "generate", "finetune", "api.py", "__main__.py",
-        "model/lora.py", "model/adapters.py", "model/nf4.py",
+        "model/lora.py", "model/adapters.py", "model/nf4.py", "model/virtual.py",
     }  # fmt: skip
     inside = [f for f in FILES if f.is_relative_to(ROOT / "train")]
     places = {f: f.relative_to(ROOT / "train") for f in inside}

@@ -21,6 +21,7 @@ from corpusmill.train.commands.glitch import glitch_tokens
 from corpusmill.train.commands.judge import judge
 from corpusmill.train.commands.pseudo_label import pseudo_label
 from corpusmill.train.commands.results import contamination
+from corpusmill.train.commands.reward import reward
 from corpusmill.train.commands.robustness import robustness
 from corpusmill.train.commands.scoring import arithmetic, glue_rows, score, style
 from corpusmill.train.commands.serving import chat, serve
@@ -48,6 +49,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (generate, f"{TRAIN} --prompt 'The history of'"),
     (teacher_logits, f"{TRAIN} --set distillation.teacher=runs/large --out runs/large-logits --top 32"),
     (pseudo_label, "runs/quickstart/chat examples/chat/prompts.jsonl --out more.jsonl --least -0.5"),
+    (reward, "runs/quickstart/reward examples/chat/pairs.jsonl --out scored.jsonl"),
     (chat, f"{TRAIN} --system 'You answer in one sentence.'"),
     (serve, f"{TRAIN} --port 8000"),
     (cross_validate, f"{TRAIN} --folds 5 --set output=runs/folds"),

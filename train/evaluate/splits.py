@@ -81,9 +81,18 @@ def checkpoint_at(run: Folder, step: int | None, key: str = "--step") -> checkpo
 
 
 def load_model(
-    config: TrainConfig, found: checkpoint.Checkpoint, vocab_size: int, device: torch.device
+    config: TrainConfig,
+    found: checkpoint.Checkpoint,
+    vocab_size: int,
+    device: torch.device,
+    rewards: bool = False,
 ) -> Decoder:
-    """The model of a checkpoint, ready to score or to sample; adapters are merged into its weights."""
+    """The model of a checkpoint, ready to score or to sample; adapters are merged into its weights. Raises `UserError` for a reward
+    model, unless it is wanted for its `rewards`."""
+    if config.model.reward_head and not rewards:
+        raise UserError(
+            f"{config.name}: is a reward model, which knows no next token: `corpusmill reward` scores answers with it"
+        )
     model = with_adapters(Decoder(config.model, vocab_size, config.seed), config.adapter, config.seed)
     checkpoint.restore(found, model)
     return merge(model).to(device).eval()

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class Sums(NamedTuple):
-    """Of answers: `policy` and `reference`, their summed log-probabilities in nats, float [n] (without a reference: zeros), and
-    `tokens`, how many labels each has."""
+    """Of answers: `policy` and `reference`, their summed log-probabilities in nats, float [n] (without a reference: zeros; of a reward
+    model the policy's are rewards), and `tokens`, how many labels each has."""
 
     policy: Tensor
     reference: Tensor
@@ -46,6 +46,9 @@ def pair_losses(config: PreferenceConfig, chosen: Sums, rejected: Sums, likeliho
         return (per_token - 1 / (2 * beta)).square()
     if config.loss == "simpo":
         return -F.logsigmoid(beta * (chosen.mean - rejected.mean) - config.gamma)
+    if config.loss == "reward":
+        centre = config.centring * (chosen.policy + rejected.policy).square()
+        return centre - F.logsigmoid(chosen.policy - rejected.policy)
     if config.loss == "orpo":
         odds = chosen.mean - rejected.mean - (_log_rest(chosen.mean) - _log_rest(rejected.mean))
         return -chosen.policy * likelihood - beta * F.logsigmoid(odds)

@@ -9,6 +9,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.splits import validation_losses
 from corpusmill.train.finetune.preference import Figures, Preference
+from corpusmill.train.finetune.reward import values
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.model import build
 from corpusmill.train.precision.adapt import autocast
@@ -29,6 +30,9 @@ def make_objective(
     if config.objective is None:
         return None
     reference = None
+    if config.model.reward_head:
+        for part in model.parts:
+            part.score = values
     if config.objective.needs_reference and config.adapter is not None:
         reference = model
     elif config.objective.needs_reference:

@@ -29,6 +29,7 @@ Context = Callable[[], AbstractContextManager[Any]]
 # What is reported beside the loss: whether the chosen answer has the higher reward, by how much, the log-probabilities of both in nats,
 # and, of kto, the rewards of wanted and unwanted answers as shares of all.
 PAIRS = ("accuracy", "margin", "chosen_logprob", "rejected_logprob")
+REWARDS = ("accuracy", "margin", "chosen_reward", "rejected_reward")
 SINGLES = ("wanted_reward", "unwanted_reward", "wanted")
 
 
@@ -46,7 +47,8 @@ class Preference:
         self, config: PreferenceConfig, model: ParallelModel, reference: ParallelModel | None, world: World
     ) -> None:
         self.config, self.model, self.reference, self.world = config, model, reference, world
-        self.names: tuple[str, ...] = SINGLES if config.loss == "kto" else PAIRS
+        self.names: tuple[str, ...] = {"kto": SINGLES, "reward": REWARDS}.get(config.loss, PAIRS)
+        self.read = last_values if config.loss == "reward" else answer_sums
 
     def begin(
         self, parts: Sequence[MicroBatch], context: Context = nullcontext, counts: Counts | None = None
@@ -167,7 +169,7 @@ class Pass:
 
     def __call__(self, losses: Tensor, number: int) -> Tensor:
         answers = self.answers[number]
-        policy, reference = answer_sums(losses, answers), self.references[number]
+        policy, reference = self.of.read(losses, answers), self.references[number]
         reference = torch.zeros_like(policy) if reference is None else reference.to(policy.device)
         sums = Sums(policy, reference, answers.lengths.to(policy.device))
         values, stats, rows = (
@@ -185,6 +187,8 @@ class Pass:
         values = pair_losses(config, chosen, rejected, self.counts.units / max(self.counts.tokens, 1.0))
         if config.needs_reference:
             margin = config.beta * (chosen.ratio - rejected.ratio)
+        elif config.loss == "reward":
+            margin = chosen.policy - rejected.policy
         else:
             margin = config.beta * (chosen.mean - rejected.mean)
         stats = [(margin > 0), margin, chosen.policy, rejected.policy]
@@ -213,6 +217,13 @@ def answer_sums(losses: Tensor, answers: Answers) -> Tensor:
     mine = losses.float().flatten().index_select(0, answers.places.to(losses.device))
     found: Tensor = torch.segment_reduce(mine, "sum", lengths=answers.lengths.to(losses.device))
     return -found
+
+
+def last_values(values: Tensor, answers: Answers) -> Tensor:
+    """Of the values [B, T] of rows, those where the last token of each answer is predicted, float32 [n]: what a reward model says behind
+    the answer's text. By lengths, not by an id, for the end of text may also be a padding token."""
+    places = answers.places[answers.lengths.cumsum(0) - 1]
+    return values.float().flatten().index_select(0, places.to(values.device))
 
 
 def nothing(model: ParallelModel) -> Batch:

@@ -6,7 +6,7 @@ or parts of the matrices (`corpusmill.train.model.split`): `corpusmill.train.par
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -34,10 +34,9 @@ class Decoder(nn.Module):
     on `seed` and its name, in any layout (`corpusmill.train.model.initialise`); on the meta device there are none.
     """
 
-    tensor_split: ClassVar[dict[str, int]] = {"embedding.weight": 0, "head.weight": 0}
-
     def __init__(self, config: ModelConfig, vocab_size: int, seed: int = 0) -> None:
         super().__init__()
+        self.tensor_split = {"embedding.weight": 0, "head.weight": 0}
         self.config, self.vocab_size = config, vocab_size
         self.adapter: AdapterConfig | None = None  # set by `corpusmill.train.model.adapters`
         self.split: Split = WHOLE
@@ -51,7 +50,10 @@ class Decoder(nn.Module):
             {str(number): Layer(config, number, padded) for number in range(config.layers)}
         )
         self.norm = make_norm(config)
-        self.head = None if config.tie_embeddings else nn.Linear(config.dim, padded, bias=False)
+        of_head = 1 if config.reward_head else padded
+        self.head = None if config.tie_embeddings else nn.Linear(config.dim, of_head, bias=False)
+        if config.reward_head:
+            del self.tensor_split["head.weight"]  # a single row, which every process has
         self.score = token_losses  # `corpusmill.train.precision.adapt` may compile it
         self.statistics = Statistics(config)  # of training passes
         self.summed = True  # in training, the losses are differentiated as one sum: see `token_losses`

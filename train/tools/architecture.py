@@ -35,7 +35,12 @@ class Architecture(NamedTuple):
 def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architecture:
     """The architecture of a model with `vocab_rows` rows of embedding, trained on `length` positions. Raises `UserError` by
     key if there is none."""
-    require(model, "no architecture of the Hugging Face layout has them", value_embeddings="none")
+    require(
+        model,
+        "no architecture of the Hugging Face layout has them",
+        value_embeddings="none",
+        reward_head=False,
+    )
     if model.positions == "learned":
         return _gpt2(model, vocab_rows)
     require(

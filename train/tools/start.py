@@ -16,7 +16,7 @@ from corpusmill.train.evaluate.splits import checkpoint_at, load_model
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim.make import rate_at
 from corpusmill.train.run_folder import DATA, TOKENIZER, open_run
-from corpusmill.train.tools.hugging_face import load_weights
+from corpusmill.train.tools.hugging_face import CONFIG, load_weights, read_json
 
 # Keys of a model's config that change nothing of what its weights are.
 FREE = ("preset", "dropout", "z_loss", "loss_chunk", "rope_scaling")
@@ -33,6 +33,8 @@ def load_start(
     Raises `UserError` naming the keys in which its model differs from this one, if its tokenizer numbers tokens differently from
     `tokenizer`, or if it has no such checkpoint; and what `load_weights` raises.
     """
+    if model.config.reward_head and not _is_reward_model(folder):
+        return _below_new_head(model, folder, tokenizer, step)
     if not (folder / DATA).exists():
         if step is not None:
             raise UserError(f"init_from.step: {folder} is no run's folder: leave step out")
@@ -41,9 +43,9 @@ def load_start(
     config, run = open_run(folder.url)
     theirs, ours = config.model.model_dump(), model.config.model_dump()
     lines = [
-        f"model.{key} is {theirs[key]} there and {ours[key]} here"
-        for key in ours
-        if key not in FREE and theirs[key] != ours[key]
+        f"model.{key} is {theirs.get(key)} there and {ours.get(key)} here"
+        for key in {**ours, **theirs}
+        if key not in FREE and theirs.get(key) != ours.get(key)
     ]
     if lines:
         raise UserError(f"init_from: {folder}: is another model than the config's: {'; '.join(lines)}")
@@ -57,9 +59,28 @@ def load_start(
         )
     wanted = newest_stable(config, run) if step == "stable" else step
     found = checkpoint_at(run, wanted, "init_from.step")
-    whole = load_model(config, found, model.vocab_size, model.embedding.weight.device)
+    whole = load_model(config, found, model.vocab_size, model.embedding.weight.device, rewards=True)
     model.load_state_dict(whole.state_dict())
     return config, found
+
+
+def _is_reward_model(folder: Folder) -> bool:
+    return (folder / DATA).exists() and open_run(folder.url)[0].model.reward_head
+
+
+def _below_new_head(
+    model: Decoder, folder: Folder, tokenizer: bytes, step: Step
+) -> tuple[TrainConfig, checkpoint.Checkpoint] | None:
+    """Load all of a model that predicts tokens but its head, into a reward model, whose head keeps its first values."""
+    if (folder / DATA).exists():
+        tied = open_run(folder.url)[0].model.tie_embeddings
+    else:
+        tied = bool(read_json(folder / CONFIG).get("tie_word_embeddings", False))
+    plain = model.config.model_copy(update={"reward_head": False, "tie_embeddings": tied})
+    whole = Decoder(plain, model.vocab_size)
+    origin = load_start(whole, folder, tokenizer, step)
+    model.load_state_dict({**whole.state_dict(), "head.weight": model.state_dict()["head.weight"]})
+    return origin
 
 
 def newest_stable(config: TrainConfig, run: Folder) -> int:

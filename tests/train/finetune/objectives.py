@@ -18,6 +18,7 @@ from corpusmill.train.batch import Batch
 from corpusmill.train.finetune.distill import Distiller
 from corpusmill.train.finetune.preference import Preference
 from corpusmill.train.finetune.regularize import Regularizer
+from corpusmill.train.finetune.reward import values
 from corpusmill.train.finetune.stored import Arrays, LogitFiles, Stored
 from corpusmill.train.finetune.teacher_logits import keep
 from corpusmill.train.model.decoder import Decoder
@@ -40,6 +41,7 @@ REGULARIZED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 WHOLE_ROWS = ("ddp", "zero 3")  # layouts with an adversarial pass
 OBJECTIVES = (
+    "reward",
     "dpo",
     "ipo",
     "hinge",
@@ -74,6 +76,8 @@ def config_of(parallel: dict[str, Any], loss: str) -> TrainConfig:
         more = (
             {} if loss == "labels" else {"distillation": {"teacher": "-", "temperature": 2.0, "share": 0.7}}
         )
+    if loss == "reward":
+        more = {"objective": {"loss": "reward", "centring": 0.01}}
     if loss in REGULARIZED:
         more = {"regularization": REGULARIZED[loss]}
     return TrainConfig.model_validate(
@@ -82,7 +86,7 @@ def config_of(parallel: dict[str, Any], loss: str) -> TrainConfig:
             "data": {
                 "shards": "-", "conversations": {}, "sequence_length": LENGTH, "global_batch": ROWS, "micro_batch": 2,
             },
-            "model": MODEL, "optimizer": {"lr": 0.01, "grad_clip": 0.5, "eps": 1e-4},
+            "model": {**MODEL, "reward_head": loss == "reward"}, "optimizer": {"lr": 0.01, "grad_clip": 0.5, "eps": 1e-4},
             "schedule": {"steps": STEPS, "warmup_steps": 1, "kind": "constant"},
         }
     )  # fmt: skip
@@ -138,6 +142,9 @@ def run(config: TrainConfig, loss: str, world: World) -> tuple[ParallelModel, to
         elif config.objective.needs_reference:
             reference = build(config, VOCAB, world, frozen=True)
             reference.load_whole(Decoder(config.model, VOCAB, seed=9).state_dict())
+        if loss == "reward":
+            for piece in model.parts:
+                piece.score = values
         objective = Preference(config.objective, model, reference, world)
     columns = 2 + (len(objective.names) if objective else 0)
     window = torch.zeros(SOURCES, columns, dtype=torch.float64)

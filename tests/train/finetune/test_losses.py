@@ -52,6 +52,26 @@ def test_values_are_those_of_the_formulas(loss: str) -> None:
     assert found.tolist() == pytest.approx(wanted, rel=1e-6)
 
 
+@pytest.mark.parametrize("centring", [0.0, 0.3])
+def test_a_reward_model_s_loss(centring: float) -> None:
+    chosen, rejected = sums(1), sums(2)
+    found = pair_losses(config("reward", centring=centring), chosen, rejected)
+    wanted = [
+        math.log(1 + math.exp(r - c)) + centring * (c + r) ** 2
+        for c, r in zip(chosen.policy.tolist(), rejected.policy.tolist(), strict=True)
+    ]
+    assert found.tolist() == pytest.approx(wanted, rel=1e-6)
+    at = [side.policy.clone().requires_grad_() for side in (chosen, rejected)]
+    assert torch.autograd.gradcheck(
+        lambda c, r: pair_losses(
+            config("reward", centring=centring), chosen._replace(policy=c), rejected._replace(policy=r)
+        ).sum(),
+        at,
+    )
+    same = chosen._replace(policy=torch.zeros(6, dtype=torch.float64))
+    assert pair_losses(config("reward"), same, same).tolist() == pytest.approx([math.log(2)] * 6, abs=1e-12)
+
+
 def test_where_policy_and_reference_agree() -> None:
     same = sums(3, same=True), sums(4, same=True)
     for loss, value in (("dpo", math.log(2)), ("hinge", 1.0), ("ipo", 1 / (4 * 0.1**2))):
