@@ -11,6 +11,7 @@ from corpusmill.schemas.manifest import Strict
 
 if TYPE_CHECKING:
     from corpusmill.schemas.continual import StartConfig
+    from corpusmill.schemas.data import DataConfig
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.parallel import Precision
 
@@ -119,6 +120,23 @@ class AdapterConfig(Strict):
             raise ValueError(f"targets: model.activation {model.activation} has no gate: leave gate out")
         if self.quantise is not None:
             self._check_blocks(model, tensor)
+
+    def check_virtual(self, data: DataConfig, pipeline: int, other_loss: bool) -> None:
+        """Virtual tokens take places in the rows of conversations, which no other model's tokens do. Raises `ValueError`, with the key to
+        change. `other_loss`: whether the run minimises another loss than that of the next token."""
+        if data.conversations is None or other_loss:
+            raise ValueError(
+                f"adapter.kind: {self.kind} is trained on the answers of conversations alone, for the next token: set"
+                " data.conversations and leave objective, distillation and reinforcement out, or take kind lora"
+            )
+        if self.kind == "prompt" and pipeline > 1:
+            raise ValueError(
+                "adapter.kind: prompt: all that is trained is in the first stage: set parallel.pipeline to 1, or take kind prefix"
+            )
+        if 2 * self.virtual > data.sequence_length:
+            raise ValueError(
+                f"adapter.tokens: {self.virtual} are more than half of data.sequence_length {data.sequence_length}: lower them"
+            )
 
     def _check_blocks(self, model: ModelConfig, tensor: int) -> None:
         """Of NF4, whose blocks of `NF4_BLOCK` weights lie along the inputs."""

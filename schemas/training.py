@@ -22,6 +22,7 @@ from corpusmill.schemas.optim import OptimizerConfig, ScheduleConfig
 from corpusmill.schemas.parallel import LossScaleConfig, MemoryConfig, ParallelConfig, Precision
 from corpusmill.schemas.preference import PreferenceConfig
 from corpusmill.schemas.regularization import RegularizationConfig
+from corpusmill.schemas.reinforcement import ReinforcementConfig
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -145,6 +146,11 @@ class TrainConfig(Strict):
         exclude_if=lambda value: value is None,
         description="learn from a teacher's distribution; null: not",
     )
+    reinforcement: ReinforcementConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="learn from rewards of the model's own answers; null: not",
+    )
     regularization: RegularizationConfig | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
@@ -210,6 +216,14 @@ class TrainConfig(Strict):
         return self
 
     @model_validator(mode="after")
+    def one_loss(self) -> TrainConfig:
+        sections = ("objective", "distillation", "regularization", "reinforcement")
+        given = [name for name in sections if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{given[1]} and {given[0]} exclude each other: leave one of them out")
+        return self
+
+    @model_validator(mode="after")
     def preferences(self) -> TrainConfig:
         if self.objective is None:
             if self.model.reward_head:
@@ -239,19 +253,21 @@ class TrainConfig(Strict):
     def taught(self) -> TrainConfig:
         if self.distillation is None:
             return self
-        if self.objective is not None:
-            raise ValueError("distillation and objective exclude each other: leave one of them out")
         if self.model.z_loss:
             raise ValueError("distillation: has no z-loss: set model.z_loss to 0")
+        return self
+
+    @model_validator(mode="after")
+    def reinforced(self) -> TrainConfig:
+        if self.reinforcement is not None:
+            started = self.data.conversations is not None and self.init_from is not None
+            self.reinforcement.check(self.model, self.parallel, self.guard, started)
         return self
 
     @model_validator(mode="after")
     def regularized(self) -> TrainConfig:
         if self.regularization is None:
             return self
-        other = "objective" if self.objective else "distillation" if self.distillation else None
-        if other:
-            raise ValueError(f"regularization and {other} exclude each other: leave one of them out")
         try:
             self.regularization.check(self.model, self.parallel)
         except ValueError as error:
@@ -266,25 +282,9 @@ class TrainConfig(Strict):
             except ValueError as error:
                 raise ValueError(f"adapter: {error}") from None
             if self.adapter.virtual:
-                self._check_virtual(self.adapter)
+                others = (self.objective, self.distillation, self.reinforcement)
+                self.adapter.check_virtual(self.data, self.parallel.pipeline, any(others))
         return self
-
-    def _check_virtual(self, adapter: AdapterConfig) -> None:
-        """Virtual tokens take places in the rows of conversations, which no other model's tokens do."""
-        other = "objective" if self.objective else "distillation" if self.distillation else None
-        if self.data.conversations is None or other:
-            needs = f"leave {other} out" if other else "set data.conversations, or take kind lora"
-            raise ValueError(
-                f"adapter.kind: {adapter.kind} is trained on the answers of conversations alone: {needs}"
-            )
-        if adapter.kind == "prompt" and self.parallel.pipeline > 1:
-            raise ValueError(
-                "adapter.kind: prompt: all that is trained is in the first stage: set parallel.pipeline to 1, or take kind prefix"
-            )
-        if 2 * adapter.virtual > self.data.sequence_length:
-            raise ValueError(
-                f"adapter.tokens: {adapter.virtual} are more than half of data.sequence_length {self.data.sequence_length}: lower them"
-            )
 
     @model_validator(mode="after")
     def warmup(self) -> TrainConfig:

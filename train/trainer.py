@@ -161,6 +161,7 @@ class Trainer:
                 self.guard.arm(state, stage.first_step)
                 with profile.step(state.step + 1), world.measuring(state.step + 1):
                     batch = self.span.next_batch(self.stream)
+                    batch = self.objective.prepared(batch, state.step + 1) if self.objective else batch
                     every = stage.sequences * self.plan.sequence_length if self.shards.all_labels else None
                     metrics = train_step(state, batch, label_count(batch, world, every), row)
                 self.span.paused += profile.paused()

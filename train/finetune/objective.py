@@ -9,6 +9,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.splits import validation_losses
 from corpusmill.train.finetune.preference import Figures, Preference
+from corpusmill.train.finetune.reinforce import Reinforcement
 from corpusmill.train.finetune.reward import values
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.model import build
@@ -24,24 +25,34 @@ if TYPE_CHECKING:
 
 def make_objective(
     config: TrainConfig, model: ParallelModel, shards: Shards, world: World
-) -> Preference | None:
+) -> Preference | Reinforcement | None:
     """None: the next token. Collective: a reference is the model that training starts from (`init_from`), frozen. With an adapter it
     is `model` itself, whose weights are those of `init_from`, without the adapter: it takes no memory."""
+    if config.reinforcement is not None:
+        needed = config.reinforcement.beta > 0
+        return Reinforcement(
+            config, model, _reference(config, model, shards, world) if needed else None, shards, world
+        )
     if config.objective is None:
         return None
-    reference = None
     if config.model.reward_head:
         for part in model.parts:
             part.score = values
-    if config.objective.needs_reference and config.adapter is not None:
-        reference = model
-    elif config.objective.needs_reference:
-        assert config.start is not None
-        reference = build(config, shards.set.vocab_size, world, frozen=True)
-        whole = Decoder(config.model, shards.set.vocab_size)
-        load_start(whole, Folder(config.start.run), shards.tokenizer(), config.start.step)
-        reference.load_whole(whole.state_dict())
-    return Preference(config.objective, model, reference, world)
+    needed = config.objective.needs_reference
+    return Preference(
+        config.objective, model, _reference(config, model, shards, world) if needed else None, world
+    )
+
+
+def _reference(config: TrainConfig, model: ParallelModel, shards: Shards, world: World) -> ParallelModel:
+    if config.adapter is not None:
+        return model
+    assert config.start is not None
+    reference = build(config, shards.set.vocab_size, world, frozen=True)
+    whole = Decoder(config.model, shards.set.vocab_size)
+    load_start(whole, Folder(config.start.run), shards.tokenizer(), config.start.step)
+    reference.load_whole(whole.state_dict())
+    return reference
 
 
 def validated(
@@ -49,7 +60,7 @@ def validated(
     config: TrainConfig,
     sources: dict[str, Source],
     world: World,
-    objective: Preference | None,
+    objective: Preference | Reinforcement | None,
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """`validation_losses`; or of an objective its losses on the same sample, and by source what it reports beside them."""
     if objective is None:

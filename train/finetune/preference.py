@@ -50,6 +50,10 @@ class Preference:
         self.names: tuple[str, ...] = {"kto": SINGLES, "reward": REWARDS}.get(config.loss, PAIRS)
         self.read = last_values if config.loss == "reward" else answer_sums
 
+    def prepared(self, batch: Batch, step: int) -> Batch:
+        """A batch as it is."""
+        return batch
+
     def begin(
         self, parts: Sequence[MicroBatch], context: Context = nullcontext, counts: Counts | None = None
     ) -> Pass:

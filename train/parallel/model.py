@@ -275,7 +275,7 @@ def all_reduce(tensors: list[Tensor], group: dist.ProcessGroup) -> None:
 
 def build(config: TrainConfig, vocab_size: int, world: World, frozen: bool = False) -> ParallelModel:
     """This process's part of a config's decoder, with its first values; collective. `frozen`: without gradients."""
-    summed = config.objective is None
+    summed = config.objective is None and config.reinforcement is None
     if world.size == 1:
         with world.device:  # a GPU computes the first values in parallel, and the same ones
             whole = with_adapters(Decoder(config.model, vocab_size, config.seed), config.adapter, config.seed)

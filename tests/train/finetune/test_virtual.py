@@ -274,7 +274,7 @@ def test_what_does_not_go_with_them_is_refused(tuned: Callable[..., dict[str, An
         ),
         (
             {"objective": {"loss": "simpo"}},
-            "is trained on the answers of conversations alone: leave objective",
+            "is trained on the answers of conversations alone, for the next token",
         ),
         (
             {"adapter": {"kind": "prompt", "tokens": 3}, "parallel": {"pipeline": 2}},
