@@ -48,6 +48,25 @@ class TaskRobustness(Strict):
     formats: FormatSpread | None = None
 
 
+class ContextDrop(Strict):
+    """Bits per byte of the second halves of documents behind perturbed first halves."""
+
+    perturbation: str
+    changed: int = Field(description="documents whose first half is another text")
+    perturbed: Estimate
+    difference: Estimate = Field(description="perturbed less unperturbed, paired by document")
+    p: float | None = Field(description="two-sided, of no difference")
+
+
+class SourceContexts(Strict):
+    """A source's validation split."""
+
+    documents: int
+    bytes: int = Field(description="of the second halves, which are scored")
+    bits_per_byte: Estimate = Field(description="of them behind the first halves as they are")
+    perturbed: list[ContextDrop]
+
+
 class Robustness(Strict):
     """The whole file."""
 
@@ -57,3 +76,6 @@ class Robustness(Strict):
     seed: int
     choices: bool = Field(description="whether the choices were perturbed too")
     tasks: list[TaskRobustness]
+    contexts: dict[str, SourceContexts] = Field(
+        default={}, description="by source, with --context; the texts of sources in place of tasks"
+    )

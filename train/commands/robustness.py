@@ -9,14 +9,17 @@ import typer
 from corpusmill.train.commands.options import Json, Run, Set, ends, print_json, print_table, value
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.robustness import TaskRobustness
+    from corpusmill.schemas.robustness import SourceContexts, TaskRobustness
 
 
 def robustness(
     run: Run,
     tasks: Annotated[
-        list[str], typer.Option(help="names (corpusmill tasks) or files of tasks, separated by commas")
-    ],
+        list[str] | None, typer.Option(help="names (corpusmill tasks) or files of tasks, separated by commas")
+    ] = None,
+    context: Annotated[
+        bool, typer.Option("--context", help="score validation texts behind perturbed halves of theirs")
+    ] = False,
     data: Annotated[
         list[str] | None,
         typer.Option(metavar="TASK=FILE|FOLDER", help="rows of a task, or the folder of task-data"),
@@ -36,7 +39,8 @@ def robustness(
     ] = 0,
     seed: Annotated[int, typer.Option(help="of what is changed")] = 0,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="items of each task at most, spread evenly [all]")
+        int | None,
+        typer.Option(min=1, help="items of each task, documents of each source at most, spread evenly [all]"),
     ] = None,
     num_fewshot: Annotated[
         int | None, typer.Option(min=0, help="examples in each prompt [the task's]")
@@ -54,14 +58,30 @@ def robustness(
     given, folders = data_of(data or [])
     changes = parse_all(perturb or [])
     result = work(
-        *open_run(run, set_), names_of(tasks), changes, formats, choices=perturb_choices, seed=seed, given=given,
-        folders=folders, limit=limit, fewshot=num_fewshot, rows=batch,
+        *open_run(run, set_), names_of(tasks) if tasks else [], changes, formats, choices=perturb_choices, seed=seed, given=given,
+        folders=folders, limit=limit, fewshot=num_fewshot, rows=batch, context=context,
     )  # fmt: skip
     if json_:
         print_json(result.model_dump(mode="json"))
         return
+    if result.contexts:
+        title = f"{result.name}, step {result.step:,}: bits per byte of second halves behind first halves"
+        print_table(_contexts(result.contexts), title)
     for task in result.tasks:
         print_task(task, f"{task.task} ({result.name}, step {result.step:,})")
+
+
+def _contexts(sources: dict[str, SourceContexts]) -> list[list[str]]:
+    lines = [["source", "perturbation", "as it is", "perturbed", "change", "95 %", "documents"]]
+    for name, source in sources.items():
+        lines += [
+            [
+                name, one.perturbation, value(source.bits_per_byte), value(one.perturbed), value(one.difference, "+"),
+                ends(one.difference), f"{one.changed:,} of {source.documents:,} changed",
+            ]
+            for one in source.perturbed
+        ]  # fmt: skip
+    return lines
 
 
 def print_task(task: TaskRobustness, title: str) -> None:

@@ -12,10 +12,14 @@ from corpusmill.schemas.robustness import (
     FormatSpread,
     PerturbedTask,
     Robustness,
+    SourceContexts,
     TaskRobustness,
 )
+from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.evaluate.context import contexts
 from corpusmill.train.evaluate.measures import measure
-from corpusmill.train.evaluate.splits import newest_checkpoint
+from corpusmill.train.evaluate.scorer import Scorer
+from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import compared, estimate
 from corpusmill.train.evaluate.stored import item_values
 from corpusmill.train.evaluate.tasks.perturb import Format, formats, perturbed
@@ -23,6 +27,7 @@ from corpusmill.train.evaluate.tasks.read import find_task
 from corpusmill.train.evaluate.tasks.run import Model, Prepared, figures, open_model, prepare, score
 from corpusmill.train.log.sinks import log_line
 from corpusmill.train.parallel.mesh import join
+from corpusmill.train.parallel.model import ParallelModel
 
 if TYPE_CHECKING:
     from corpusmill.common.perturb import Perturbation
@@ -34,13 +39,18 @@ if TYPE_CHECKING:
 def robustness(
     config: TrainConfig, run: Folder, tasks: Sequence[str], perturbations: Sequence[Perturbation], count: int = 0, *,
     choices: bool = False, seed: int = 0, given: dict[str, list[str]] | None = None, folders: Sequence[str] = (),
-    limit: int | None = None, fewshot: int | None = None, rows: int = 16,
+    limit: int | None = None, fewshot: int | None = None, rows: int = 16, context: bool = False,
 ) -> Robustness:  # fmt: skip
     """Score the newest checkpoint on each task as it is, under each perturbation and in `count` prompt formats; returns what
-    `evaluation/robustness.json` holds. Costs one evaluation for each of them.
+    `evaluation/robustness.json` holds. Costs one evaluation for each of them. `context`: also the validation splits behind perturbed
+    text (`corpusmill.train.evaluate.context`).
 
     Raises `UserError` if neither perturbations nor formats are asked for, and what `evaluate_tasks` raises.
     """
+    if not tasks and not context:
+        raise UserError("robustness: nothing is scored: name --tasks, or --context")
+    if context and not perturbations:
+        raise UserError("--context: nothing is changed: name a --perturb KIND:RATE")
     if not perturbations and count < 2:
         raise UserError("robustness: nothing is changed: name a --perturb KIND:RATE, or --formats 2 or more")
     prepared = [prepare(find_task(name), given or {}, folders, limit, fewshot) for name in tasks]
@@ -48,9 +58,16 @@ def robustness(
     made = [[perturbed(one, by, seed, choices) for by in perturbations] for one in prepared]
     spread = [formats(one, count, seed) if count > 1 else [] for one in prepared]
     newest, world = newest_checkpoint(run), join(config)
-    model = open_model(config, run, newest, world, rows)
+    sources: dict[str, SourceContexts] = {}
+    if context:
+        shards = open_run_data(config)
+        decoder = load_model(config, newest, shards.set.vocab_size, world.device)
+        scorer = Scorer(ParallelModel([decoder], world), config, world)
+        sources = contexts(scorer, shards, perturbations, seed, limit, rows)
+    model = open_model(config, run, newest, world, rows) if tasks else None
     found = []
     for task, variants, looks in zip(prepared, made, spread, strict=True):
+        assert model is not None
         log_line(
             f"{task.task.task}: {len(task.questions):,} items, {1 + len(variants) + max(len(looks) - 1, 0)} times"
         )
@@ -72,6 +89,7 @@ def robustness(
         seed=seed,
         choices=choices,
         tasks=found,
+        contexts=sources,
     )
     if world.first:
         (run / ROBUSTNESS).write(result.to_json())
