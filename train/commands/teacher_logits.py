@@ -58,7 +58,7 @@ def teacher_logits(
         return
     typer.echo(
         f"{result.files:,} files with {result.labels:,} labels, {result.bytes / 1e6:,.1f} MB:"
-        f" {result.bytes / result.labels:,.0f} bytes a label; {result.labels / result.seconds:,.0f} labels/s"
+        f" {result.bytes / max(result.labels, 1):,.0f} bytes a label; {result.labels / result.seconds:,.0f} labels/s"
     )
     if result.mass is not None:
         typer.echo(f"mean probability of the tokens that are kept: {result.mass:.4f}")

@@ -47,7 +47,7 @@ class Reinforcement:
         world: World,
     ) -> None:
         assert config.reinforcement is not None
-        self.config, self.settings, self.seed = config, config.reinforcement, config.seed
+        self.config, self.settings = config, config.reinforcement
         self.model, self.reference, self.world = model, reference, world
         self.sampler = Sampler(config, model, shards)
         self.checks = checks_of(self.settings.rewards)

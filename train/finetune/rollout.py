@@ -106,7 +106,7 @@ class Sampler:
                         " with a control token (data.conversations.template)"
                     )
                 ids = tokens[start : first + 1]
-                if len(ids) <= self.length:
+                if len(ids) < self.length:
                     found.append(Prompt(ids, self.text(answer[:-1]), source, number * self.length + start))
         return found
 

@@ -211,6 +211,11 @@ def test_the_gradient_is_that_of_the_rewards(tuned: Make, tmp_path: Path) -> Non
     for parameter in model.parameters():
         parameter.grad = None
     prompts = objective.sampler.prompts(batch)
+    full = torch.full_like(batch["labels"], IGNORED)  # a prompt that leaves no place for an answer
+    full[:, -1] = objective.sampler.eos
+    documents = torch.zeros_like(batch["documents"])
+    assert objective.sampler.prompts({**batch, "labels": full, "documents": documents}) == []
+    assert objective.sampler.answers([], 1, 3) == []
     no_end = batch["labels"].masked_fill(batch["labels"] != IGNORED, 5)
     with pytest.raises(WorkError, match="an answer of the data ends without a token that says so"):
         objective.sampler.prompts({**batch, "labels": no_end})
