@@ -67,5 +67,7 @@ def test_no_preset_is_left_out() -> None:
         "chat",
         "continue",
         "preferences",
+        "reward",
+        "grpo",
     }
     assert {Path(file).stem for file in FOLDER.glob("*.yaml")} == {*SIZES, *others}
