@@ -18,7 +18,7 @@ from corpusmill.pipeline.ingest.builder import PartitionBuilder
 from corpusmill.pipeline.ingest.discover import InputFile, format_of
 from corpusmill.pipeline.ingest.readers import read_file
 from corpusmill.pipeline.ingest.records import Batch, Document, Reading
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
 

@@ -23,7 +23,7 @@ from corpusmill.pipeline.ingest.readers import format_of_file
 from corpusmill.pipeline.ingest.readers.parquet_pages import first_byte
 from corpusmill.pipeline.ingest.records import Reading
 from corpusmill.pipeline.ingest.streams import codec_of
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 
 BLANK_BYTES = 4_096  # a line of white space longer than this may count as a record that is too large

@@ -17,7 +17,7 @@ from corpusmill.common.hub import SCHEME, parse, pin
 from corpusmill.common.storage import REMOTE, Folder
 from corpusmill.pipeline.ingest.local_files import Found, look_at, shown, walk
 from corpusmill.pipeline.ingest.streams import COMPRESSED_SUFFIXES
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 
 UNKNOWN: Final = "unknown"  # the name does not identify it: the first bytes decide
 _SUFFIXES = {

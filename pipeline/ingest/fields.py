@@ -12,7 +12,7 @@ import orjson
 
 from corpusmill.pipeline.ingest.records import Document, Reading, Rejected
 from corpusmill.pipeline.ingest.text_cleaning import scrub_surrogates
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 
 METADATA_BYTES = 16 << 10  # more is dropped, and counted
 NAME_CHARS, NAME_WORDS = 40, 3  # of a field's name; what is longer may be text that damage put there

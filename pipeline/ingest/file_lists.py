@@ -28,7 +28,7 @@ from corpusmill.pipeline.ingest.readers import read_file
 from corpusmill.pipeline.ingest.records import Batch, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
 from corpusmill.schemas.input_options import FileList
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 
 KEY: Final = "files_from"

@@ -25,7 +25,7 @@ from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
 from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines, read_up_to
 from corpusmill.pipeline.ingest.text_cleaning import clean
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 
 HEAD_BYTES = 16

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.task_progress import advance
+from corpusmill.schemas.conversation_lines import Line, Wrong, read_line
 from corpusmill.schemas.rewards import RewardSummary
 from corpusmill.schemas.shards import Target
 from corpusmill.train.data.conversations.encode import ConversationEncoder, Document
-from corpusmill.train.data.conversations.lines import Line, Wrong, read_line
 from corpusmill.train.data.conversations.model import read_with
 from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint

@@ -15,7 +15,7 @@ from corpusmill.pipeline.ingest.readers.member import Member
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
 from corpusmill.pipeline.ingest.spool import Spool
 from corpusmill.pipeline.ingest.streams import Damaged
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 
 # Names of one archive that are kept to notice duplicates, as 8-byte hashes. Behind these each name has its number.
 MAX_NAMES = 1 << 20

@@ -18,7 +18,8 @@ from corpusmill.pipeline.engine.layout import is_relative
 from corpusmill.pipeline.ingest.reread import RawFile, cleaned, find_file, path_exists
 from corpusmill.pipeline.inspect.lineage.edits import STAGE, Piece, StageEdits, repairs
 from corpusmill.pipeline.inspect.lineage.run import Row, RunPlaces
-from corpusmill.schemas.recipe import Recipe, Source
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.sources import Source
 
 Edges = npt.NDArray[np.int64]
 _SPACE: Final = re.compile(r"[ \t\r\n]*")

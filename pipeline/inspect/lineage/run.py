@@ -30,7 +30,8 @@ from corpusmill.pipeline.inspect.lineage.edits import StageEdits, by_stage
 from corpusmill.pipeline.inspect.lineage.ids import Ids, key_of_id, key_of_text
 from corpusmill.pipeline.inspect.lineage.shards import Requests, Shards
 from corpusmill.schemas.manifest import EXPIRED, Expired, RunInputs, StageManifest, manifest_name
-from corpusmill.schemas.recipe import FOLDERS, Source
+from corpusmill.schemas.recipe import FOLDERS
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.tables import KEPT
 
 _HELD = 4  # tables of partitions kept, for documents that lie together

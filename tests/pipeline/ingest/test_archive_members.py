@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import discover, format_of
 from corpusmill.pipeline.ingest.reread import RawFile, find_file
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.pipeline.ingest.helpers import Result, ingest
 from tests.pipeline.ingest.pdf_files import lines, pdf

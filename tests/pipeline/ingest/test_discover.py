@@ -12,7 +12,7 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.content import hash_inputs
 from corpusmill.pipeline.ingest.discover import discover, format_of
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 
 
 def tree(root: Path, *names: str) -> Path:

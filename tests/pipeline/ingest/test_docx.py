@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.ingest.discover import discover
 from corpusmill.pipeline.ingest.reread import RawFile
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.pipeline.ingest.helpers import Result, ingest
 from tests.pipeline.ingest.zip_files import WORD, docx_parts, p, packed

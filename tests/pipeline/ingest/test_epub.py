@@ -15,7 +15,7 @@ from corpusmill.pipeline.ingest.discover import discover
 from corpusmill.pipeline.ingest.readers.epub import as_html
 from corpusmill.pipeline.ingest.readers.zip_parts import resolve
 from corpusmill.pipeline.ingest.reread import RawFile
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.pipeline.ingest.helpers import Result, ingest
 from tests.pipeline.ingest.zip_files import epub_parts, packed, page

@@ -25,7 +25,7 @@ from corpusmill.pipeline.inspect.lineage.raw import read_raw
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
 from corpusmill.schemas.input_options import FileList
 from corpusmill.schemas.manifest import RunInputs
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.pipeline.ingest.helpers import Result, ingest
 from tests.pipeline.ingest.test_hub_sources import job

@@ -27,8 +27,9 @@ from corpusmill.pipeline.inspect.lineage.raw import read_raw
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.schemas.manifest import RunInputs, RunRecord
-from corpusmill.schemas.recipe import Recipe, Source
+from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.report import Report
+from corpusmill.schemas.sources import Source
 from tests.conftest import IMPORT_PATH, Serial
 from tests.pipeline.filter.helpers import PROSE
 from tests.pipeline.ingest.helpers import ingest

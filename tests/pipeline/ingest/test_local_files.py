@@ -19,7 +19,8 @@ from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.ingest.discover import discover
 from corpusmill.pipeline.ingest.local_files import look_at
 from corpusmill.pipeline.inspect.verify import verify
-from corpusmill.schemas.recipe import Recipe, Source
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.sources import Source
 from tests.conftest import Serial
 
 

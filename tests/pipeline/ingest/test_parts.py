@@ -27,7 +27,8 @@ from corpusmill.pipeline.ingest.reread import RawFile as Again
 from corpusmill.pipeline.ingest.reread import find_file
 from corpusmill.pipeline.ingest.stage import Ingest
 from corpusmill.pipeline.inspect.verify import verify
-from corpusmill.schemas.recipe import Recipe, Source
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.conftest import Serial
 from tests.pipeline.filter.helpers import PROSE

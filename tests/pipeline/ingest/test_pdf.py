@@ -15,7 +15,8 @@ from corpusmill.common.errors import UserError
 from corpusmill.pipeline.ingest.discover import discover
 from corpusmill.pipeline.ingest.reread import RawFile
 from corpusmill.pipeline.ingest.stage import Ingest
-from corpusmill.schemas.recipe import Recipe, Source
+from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.pipeline.ingest.helpers import Result, ingest
 from tests.pipeline.ingest.pdf_files import both, lines, paragraph, pdf, sentence, simple

@@ -13,7 +13,7 @@ from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord
 from corpusmill.pipeline.ingest.readers.warc import response
 from corpusmill.pipeline.ingest.records import Document, Reading, Rejected
 from corpusmill.pipeline.ingest.reread import RawFile, find_file
-from corpusmill.schemas.recipe import Source
+from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.pipeline.ingest.test_archives import record
 

@@ -22,6 +22,7 @@ from corpusmill.common.blocks import vocabulary
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum, doc_id, write_pieces
 from corpusmill.common.storage import Entry, Folder
+from corpusmill.schemas.conversation_lines import Line, Wrong, read_line
 from corpusmill.schemas.conversations import (
     SUMMARY,
     TEMPLATE,
@@ -32,7 +33,6 @@ from corpusmill.schemas.conversations import (
 from corpusmill.schemas.manifest import MANIFEST, Counts, PublishedFile, StageManifest, hash_json
 from corpusmill.schemas.shards import INDEX, ShardIndex, ShardSet, set_entry
 from corpusmill.train.data.conversations.encode import ConversationEncoder
-from corpusmill.train.data.conversations.lines import Line, Wrong, read_line
 from corpusmill.train.data.conversations.model import ReadWith, read_with
 from corpusmill.train.data.conversations.rows import Rows
 from corpusmill.train.data.conversations.style import prompt_of, read_guide

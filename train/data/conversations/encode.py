@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.hugging_face import library
+from corpusmill.schemas.conversation_lines import Answer, Line, Message, Wrong
 from corpusmill.schemas.conversations import ConversationConfig
 from corpusmill.schemas.shards import Target
-from corpusmill.train.data.conversations.lines import Answer, Line, Message, Wrong
 from corpusmill.train.data.conversations.template import ChatTemplate, Unmarked
 from corpusmill.train.data.texts.encoder import Encoder
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.schemas.conversation_lines import Answer, Line, Wrong
 from corpusmill.schemas.conversations import ConversationConfig
 from corpusmill.schemas.shards import Target
 from corpusmill.train.data.conversations.encode import ConversationEncoder, Document, Encoded
-from corpusmill.train.data.conversations.lines import Answer, Line, Wrong
 from corpusmill.train.data.conversations.template import SHIPPED, ChatTemplate
 from corpusmill.train.data.texts.encoder import load_encoder
 from tests.train.generate.models import EOT, byte_tokenizer

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corpusmill.schemas.conversation_lines import Answer, Line, Wrong, read_line
 from corpusmill.schemas.shards import Target
-from corpusmill.train.data.conversations.lines import Answer, Line, Wrong, read_line
 
 USER, BOT = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}
 OTHER = {"role": "assistant", "content": "no"}
