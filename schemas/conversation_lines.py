@@ -1,4 +1,4 @@
-"""One line of JSON as a conversation, in any of the formats that are in use; or the reason why it is none."""
+"""One line of JSON, or one row of a table, as a conversation, in any of the formats that are in use; or the reason why it is none."""
 
 from __future__ import annotations
 
@@ -16,6 +16,17 @@ SHAREGPT = {
     "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system", "tool": "tool",
 }  # fmt: skip
 LETTERS = 40  # of a value in a reason
+# The fields of a row that are its conversation, by its format.
+KEYS: dict[RowFormat, tuple[str, ...]] = {
+    "messages": ("messages",),
+    "sharegpt": ("conversations",),
+    "preference": ("prompt", "chosen", "rejected"),
+    "alpaca": ("instruction", "input", "output", "system"),
+    "completion": ("prompt", "completion"),
+    "feedback": ("prompt", "completion", "label"),
+    "text": ("text",),
+}
+FIELDS = tuple(dict.fromkeys(field for fields in KEYS.values() for field in fields))
 
 
 class Wrong(Exception):
@@ -32,12 +43,13 @@ class Answer(NamedTuple):
 
 class Line(NamedTuple):
     """`messages`: what comes before every answer; `text`: the same of a line without messages. `answers`: one, or the chosen and the
-    rejected one of a preference. A `text` alone has no answer."""
+    rejected one of a preference. A `text` alone has no answer. `rest`: messages behind the last answer, which nothing trains on."""
 
     format: RowFormat
     messages: list[Message]
     text: str
     answers: list[Answer]
+    rest: list[Message] = []  # noqa: RUF012 (a NamedTuple default, never written to)
 
     @property
     def first(self) -> str:
@@ -54,6 +66,11 @@ def read_line(data: bytes) -> Line:
         raise Wrong("not JSON") from None
     if not isinstance(row, dict):
         raise Wrong("no JSON object")
+    return read_row(row)
+
+
+def read_row(row: Mapping[str, Any]) -> Line:
+    """A line's object, or a row of a table by its columns. Raises `Wrong`."""
     if "messages" in row:
         return _of_messages("messages", messages(row["messages"], "messages"))
     if "conversations" in row:
@@ -103,11 +120,11 @@ def _sharegpt(value: Any) -> list[Message]:
 
 
 def _of_messages(kind: RowFormat, found: Sequence[Message]) -> Line:
-    """A conversation whose last answer is its answer; what follows it is left out, since nothing of it would be a label."""
+    """A conversation whose last answer is its answer."""
     last = max((at for at, one in enumerate(found) if one["role"] == "assistant"), default=None)
     if last is None:
         raise Wrong("no message of the assistant")
-    return Line(kind, list(found[:last]), "", [Answer([found[last]])])
+    return Line(kind, list(found[:last]), "", [Answer([found[last]])], list(found[last + 1 :]))
 
 
 def _alpaca(row: Mapping[str, Any]) -> Line:

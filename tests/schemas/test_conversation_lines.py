@@ -24,7 +24,7 @@ def test_formats_of_conversations() -> None:
     wanted = Line("messages", [USER], "", [Answer([BOT])])
     assert read({"messages": [USER, BOT]}) == wanted
     # What follows the last answer would never be a label.
-    assert read({"messages": [USER, BOT, USER]}) == wanted
+    assert read({"messages": [USER, BOT, USER]}) == wanted._replace(rest=[USER])
     shared = {"conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yes"}]}
     assert read(shared) == wanted._replace(format="sharegpt")
     alpaca = {"instruction": "Add.", "input": "1, 2", "output": "3", "system": "Be brief."}
