@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ ROLES = ("system", "user", "assistant", "tool")
 SHAREGPT = {
     "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system", "tool": "tool",
 }  # fmt: skip
-LETTERS = 40  # of a value in a reason
+_NAME = re.compile(r"[A-Za-z_-]{0,20}")
 # The fields of a row that are its conversation, by its format.
 KEYS: dict[RowFormat, tuple[str, ...]] = {
     "messages": ("messages",),
@@ -197,4 +198,7 @@ def _text(row: Mapping[str, Any], key: str, otherwise: str | None = None) -> str
 
 
 def _shown(value: Any) -> str:
-    return repr(value)[:LETTERS]
+    """A value in a reason: as it is if it is a short name, or no text; else what it is, since it may be text of somebody's."""
+    if not isinstance(value, str | list | dict) or (isinstance(value, str) and _NAME.fullmatch(value)):
+        return repr(value)
+    return f"a {type(value).__name__} of {len(value)}"

@@ -18,6 +18,9 @@ from corpusmill.schemas.input_options import (
 )
 from corpusmill.schemas.manifest import Strict
 
+# Formats whose files are records with fields, and archives of such files: conversations can be read from them.
+RECORD_FORMATS: tuple[Format, ...] = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "tar", "zip")
+
 
 class Source(Strict):
     """One named origin of text. `paths` are files, folders, globs or URLs; relative ones start at the
@@ -40,6 +43,12 @@ class Source(Strict):
         default=None,
         description="joins the strings where the text column is a list, or fields of a list's items, such as messages.content;"
         " default: a list is no text",
+    )
+    conversations: bool = Field(
+        default=False,
+        description="records are conversations, in any form that a fine-tuning reads (docs/conversations.md): messages, ShareGPT,"
+        " Alpaca, prompt and completion, preferences, feedback; then the text column does not matter",
+        exclude_if=lambda value: not value,
     )
     id_column: str | None = Field(default=None, description="the field kept as `source_id`; `id` if present")
     url_column: str | None = None
@@ -88,6 +97,22 @@ class Source(Strict):
     def _some_files(self) -> Source:
         if not self.paths and self.files_from is None:
             raise ValueError("paths: missing: name files, folders, globs or URLs, or give files_from")
+        return self
+
+    @model_validator(mode="after")
+    def _records_of_conversations(self) -> Source:
+        if not self.conversations:
+            return self
+        if self.format not in ("auto", *RECORD_FORMATS):
+            raise ValueError(
+                f"format: {self.format} has no records with fields, as conversations are (allowed: auto,"
+                f" {', '.join(RECORD_FORMATS)})"
+            )
+        if given := self.model_fields_set & {"text_column", "text_join"}:
+            raise ValueError(
+                f"{min(given)}: does not go with conversations, whose fields have fixed names (docs/conversations.md); leave it"
+                " out"
+            )
         return self
 
     @property

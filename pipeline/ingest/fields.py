@@ -10,12 +10,13 @@ from typing import Any
 
 import orjson
 
-from corpusmill.pipeline.ingest.records import Document, Reading, Rejected
+from corpusmill.pipeline.ingest import conversations
+from corpusmill.pipeline.ingest.records import Document, Reading, Rejected, shown_name
 from corpusmill.pipeline.ingest.text_cleaning import scrub_surrogates
+from corpusmill.schemas.conversation_lines import Wrong
 from corpusmill.schemas.sources import Source
 
 METADATA_BYTES = 16 << 10  # more is dropped, and counted
-NAME_CHARS, NAME_WORDS = 40, 3  # of a field's name; what is longer may be text that damage put there
 
 
 def scalar(value: Any) -> str | None:
@@ -36,13 +37,6 @@ def columns_of(source: Source) -> dict[str, str]:
         "url": source.url_column or "url",
         "date": source.date_column or "date",
     }
-
-
-def shown_name(name: str) -> str:
-    """A field's name for the reason of a rejected record; of one that may be text, its length."""
-    if len(name) > NAME_CHARS or len(name.split()) > NAME_WORDS:
-        return f"<{len(name)} characters>"
-    return scrub_surrogates(name)
 
 
 class Absent(Exception):
@@ -162,11 +156,17 @@ def document(record: dict[str, Any], where: str, offset: float, reading: Reading
     """
     source = reading.source
     fields = ", ".join(sorted(map(shown_name, record))[:20])
+    text: Any
     try:
-        text, rule = take_text(record, source.text_column, source.text_join), "ingest.text_type"
+        if source.conversations:
+            text, rule = conversations.take_text(record, reading), conversations.RULE
+        else:
+            text, rule = take_text(record, source.text_column, source.text_join), "ingest.text_type"
         detail = f"field '{source.text_column}' holds a JSON {kind_of(text)} in place of a string"
         if isinstance(text, list) and source.text_join is None:
             detail += " (text_join: joins its strings)"
+    except Wrong as wrong:
+        text, rule, detail = None, conversations.RULE, str(wrong)
     except Absent:
         text, rule = None, "ingest.no_text"
         hint = suggest(source.text_column, texts_in(record))

@@ -14,9 +14,12 @@ from corpusmill.pipeline.ingest.decoding import Decoded, decode
 from corpusmill.pipeline.ingest.discover import InputFile
 from corpusmill.pipeline.ingest.raw_file import RawFile, named_by_content
 from corpusmill.pipeline.ingest.streams import Stream
+from corpusmill.pipeline.ingest.text_cleaning import scrub_surrogates
 from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import QUARANTINED
+
+NAME_CHARS, NAME_WORDS = 40, 3  # of a field's name; what is longer may be text that damage put there
 
 
 class Document(NamedTuple):
@@ -55,6 +58,13 @@ class Batch(NamedTuple):
 
 Event = Document | Rejected | Batch
 Reader = Callable[["Reading"], Iterator[Event]]
+
+
+def shown_name(name: str) -> str:
+    """A field's name for the reason of a rejected record; of one that may be text, its length."""
+    if len(name) > NAME_CHARS or len(name.split()) > NAME_WORDS:
+        return f"<{len(name)} characters>"
+    return scrub_surrogates(name)
 
 
 @dataclass

@@ -45,7 +45,7 @@ READ_SETTINGS = (
     "format", "text_column", "text_join", "id_column", "url_column", "date_column", "encoding", "csv",
 )  # fmt: skip
 # Options of one format each: part of a key where they are set, so that a new format changes no key of the others.
-FORMAT_SETTINGS = ("pdf", "epub", "docx", "members")
+FORMAT_SETTINGS = ("pdf", "epub", "docx", "members", "conversations")
 
 
 # Of `partition_mb`: what the files of a unit come to on average, as stored, where they are smaller, and what a part of a larger

@@ -12,6 +12,7 @@ from importlib import import_module
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.http_files import Unseekable
+from corpusmill.pipeline.ingest.conversations import other_format
 from corpusmill.pipeline.ingest.discover import ARCHIVES, UNKNOWN
 from corpusmill.pipeline.ingest.records import Event, Reader, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged
@@ -127,6 +128,9 @@ def read_file(reading: Reading) -> Iterator[Event]:
             yield Rejected(
                 reading.next(), "ingest.nested_archive", detail, float(reading.depth), float(MAX_NESTED)
             )
+            return
+        if rejected := other_format(reading, format):
+            yield rejected
             return
         reading.counters[f"files/{format}"] += file.begins
         yield from reader_of(format)(reading)

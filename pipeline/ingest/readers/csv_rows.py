@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from corpusmill.pipeline.ingest.conversations import RULE, missing_fields
 from corpusmill.pipeline.ingest.decoding import Undecodable
-from corpusmill.pipeline.ingest.fields import document, shown_name, suggest
+from corpusmill.pipeline.ingest.fields import document, suggest
 from corpusmill.pipeline.ingest.readers.jsonl import GIVE_UP_AFTER, as_utf8
-from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
+from corpusmill.pipeline.ingest.records import Event, Reading, Rejected, shown_name
 from corpusmill.pipeline.ingest.streams import lines
+from corpusmill.schemas.conversation_lines import FIELDS
 
 DELIMITERS = ",;\t|"
 MAX_COLUMNS = 10_000
@@ -38,6 +40,7 @@ def _read(reading: Reading, delimiter: str | None) -> Iterator[Event]:
     names: list[str] | None = None if options.header is True else options.header or []
     numbers: Iterator[tuple[int, list[str] | str]] = iter(rows)
     bad_in_a_row = 0
+    keep = FIELDS if reading.source.conversations else (reading.source.text_column,)  # also where empty
     for line, row in numbers:
         if bad_in_a_row == GIVE_UP_AFTER:
             left = reading.file.size - reading.consumed
@@ -76,9 +79,7 @@ def _read(reading: Reading, delimiter: str | None) -> Iterator[Event]:
             yield Rejected(reading.next(), "ingest.undecodable", f"line {line}: {error.reason}", float(line))
             continue
         record: dict[str, Any] = {
-            name: value
-            for name, value in zip(names, values, strict=True)
-            if value or name == reading.source.text_column
+            name: value for name, value in zip(names, values, strict=True) if value or name in keep
         }
         yield document(record, f"line {line}", float(line), reading)
 
@@ -92,6 +93,9 @@ def _wrong_header(names: list[str], reading: Reading) -> tuple[str, str] | None:
     shown = ", ".join(map(shown_name, names[:50]))[:300]
     if twice:
         return "ingest.csv_header", f"the column '{shown_name(twice[0])}' is there twice (columns: {shown})"
+    if reading.source.conversations:
+        wrong = missing_fields(names)
+        return (RULE, wrong) if wrong else None
     if text not in names:
         return (
             "ingest.no_text",

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from corpusmill.common.errors import WorkError
+from corpusmill.pipeline.ingest.conversations import other_columns
 from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.discover import Part
 from corpusmill.pipeline.ingest.fields import columns_of, document, metadata, scalar, suggest
@@ -189,11 +190,14 @@ def is_documents(reading: Reading, names: Collection[str]) -> bool:
     """Whether a file with columns of these names holds document partitions."""
     if reading.file.format == "documents":
         return True
-    return set(DOCUMENTS.names) <= set(names) and reading.source.format == "auto"
+    own = set(DOCUMENTS.names) <= set(names) and reading.source.format == "auto"
+    return own and not reading.source.conversations
 
 
 def _nested(schema: pa.Schema, text_column: str, reading: Reading) -> bool:
-    """Whether the text is a field of a column, or strings of a list to be joined: such rows are taken one by one."""
+    """Whether the text is a field of a column, strings of a list to be joined, or a conversation: such rows are taken one by one."""
+    if reading.source.conversations:
+        return True
     if text_column in schema.names:
         kind = schema.field(text_column).type
         return reading.source.text_join is not None and (
@@ -213,6 +217,8 @@ def wrong_schema(
         if missing:
             detail = f"no document partition, columns missing: {', '.join(missing)} (columns: {columns}); {rows} rows"
             return Rejected(reading.next(), "ingest.wrong_schema", detail, float(rows))
+    if reading.source.conversations:
+        return other_columns(schema.names, rows, reading)
     if _nested(schema, text_column, reading):
         return None
     if text_column not in schema.names:

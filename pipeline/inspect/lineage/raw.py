@@ -202,6 +202,9 @@ def _find(run: RunPlaces, name: str, source: Source, path: str, raw: Raw) -> tup
 def _located(file: RawFile, source: Source, recipe: Recipe, raw: Raw) -> tuple[str | None, Raw]:
     """The text that the reader finds for the record that `raw` names, and where its characters stand."""
     kind, record = raw.format, raw.record
+    if source.conversations:
+        note = "no bytes to tell: the turns of a conversation are joined"
+        return file.text(record), replace(raw, note=note)
     if kind == "jsonl":
         line = file.line(record)
         if line is not None:
