@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,18 @@ SUMMARY = "conversations.json"
 
 TrainOn = Literal["assistant", "last"]
 RowFormat = Literal["messages", "sharegpt", "alpaca", "completion", "preference", "feedback", "text"]
+
+
+LineField = Literal["source_id", "url", "date", "language", "metadata"]
+
+
+class ConversationsParams(Strict):
+    """Kept conversations as lines of JSON for a fine-tuning, train and validation apart."""
+
+    fields: list[LineField] = Field(
+        default=list(get_args(LineField)),
+        description="what a line has besides the conversation, its doc_id, source and licence, where it is known",
+    )
 
 
 class ConversationConfig(Strict):

@@ -7,11 +7,13 @@ Every parameter that can change a byte of the output is in here, and goes into t
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from corpusmill.common.errors import nearest
+from corpusmill.schemas.conversations import ConversationsParams
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.manifest import Strict
@@ -86,6 +88,7 @@ Entry = Annotated[
 ]
 
 
+Of = Literal["texts", "conversations"]
 Retain = Literal["all", "none"] | Annotated[int, Field(ge=1)]
 
 
@@ -156,6 +159,7 @@ class Recipe(Strict):
             "Train a byte-level tokenizer: BPE, Unigram or WordPiece.",
             "corpusmill tokenizer docs.jsonl out/tokenizer --vocab-size 32000",
             reads=("split",),
+            of="texts",
         ),
     ] = TokenizerParams()
     shard: Annotated[
@@ -166,8 +170,18 @@ class Recipe(Strict):
             "corpusmill shard docs.jsonl out/shards --tokenizer out/tokenizer",
             reads=("split", "tokenizer"),
             folder="shards",
+            of="texts",
         ),
     ] = ShardParams()
+    conversations: Annotated[
+        ConversationsParams,
+        Declaration(
+            "global",
+            "Write conversations as JSON Lines.",
+            reads=("split",),
+            of="conversations",
+        ),
+    ] = ConversationsParams()
     report: Annotated[
         ReportParams, Declaration("global", "Report and data card of the run.", reads_all=True)
     ] = ReportParams()
@@ -182,15 +196,17 @@ class Recipe(Strict):
     @model_validator(mode="before")
     @classmethod
     def all_stages(cls, config: Any) -> Any:
-        """A recipe that gives what a stage wants, and names no stages, has that stage among them."""
+        """A recipe that gives what a stage wants, and names no stages, has that stage among them; one of conversations has the
+        stages for these."""
         if isinstance(config, dict) and "stages" not in config:
             wanting = [
                 name
                 for name, spec in STAGES.items()
                 if spec.declared.wants and _given(config.get(name), spec.declared.wants[0])
             ]
-            if wanting:
-                return {**config, "stages": [name for name in STAGES if name in DEFAULT or name in wanting]}
+            kind: Of = "conversations" if _conversations(config.get("sources")) else "texts"
+            if wanting or kind == "conversations":
+                return {**config, "stages": [*default_stages(kind, wanting)]}
         return config
 
     @model_validator(mode="after")
@@ -220,7 +236,13 @@ class Recipe(Strict):
         for source in self.sources:
             if not source.replace("_", "").replace("-", "").isalnum() or not source.isascii():
                 raise ValueError(f"sources: '{source}': a name may contain only letters, digits, '_' and '-'")
+        _check_conversations(self)
         return self
+
+    @property
+    def of_conversations(self) -> bool:
+        """Whether its sources are conversations: all are, or none is."""
+        return any(source.conversations for source in self.sources.values())
 
     @property
     def output_url(self) -> str:
@@ -257,6 +279,39 @@ class Recipe(Strict):
         return params.model_dump(mode="json")
 
 
+def _check_conversations(recipe: Recipe) -> None:
+    """Raises `ValueError` where sources of conversations meet others, or what would cut their turns."""
+    of = {name for name, source in recipe.sources.items() if source.conversations}
+    if of and (others := set(recipe.sources) - of):
+        raise ValueError(
+            f"sources: {min(of)} is of conversations, {min(others)} is not; give each kind a recipe of its own"
+        )
+    kind = "conversations" if of else "texts"
+    for stage in recipe.stage_names:
+        if stage in STAGES and STAGES[stage].declared.of not in ("any", kind):
+            instead = ", ".join(name for name, spec in STAGES.items() if spec.declared.of == kind)
+            raise ValueError(f"stages: {stage} does not work on {kind} (allowed here instead: {instead})")
+    cutting = {
+        "filter.cut_lines": recipe.filter.cut_lines,
+        "dedup.lines": recipe.dedup.lines is not None,
+        "dedup.substrings": recipe.dedup.substrings is not None,
+        "decontaminate.action": recipe.decontaminate.action == "cut",
+    }
+    if of and (wrong := [name for name, cuts in cutting.items() if cuts]):
+        raise ValueError(
+            f"{wrong[0]}: would cut conversations in the middle of a turn; leave it out, or remove them whole"
+        )
+
+
+def _conversations(sources: Any) -> bool:
+    """Whether sources, as a recipe gives them, are of conversations."""
+    given = sources.values() if isinstance(sources, dict) else ()
+    return any(
+        one.get("conversations") is True if isinstance(one, dict) else getattr(one, "conversations", False)
+        for one in given
+    )
+
+
 def _given(section: Any, key: str) -> bool:
     return bool(section.get(key)) if isinstance(section, dict) else False
 
@@ -273,7 +328,18 @@ def _declared() -> dict[str, StageSpec]:
 
 STAGES: dict[str, StageSpec] = _declared()
 LOCAL = tuple(name for name, spec in STAGES.items() if spec.declared.kind != "global")
-DEFAULT: tuple[str, ...] = tuple(name for name, spec in STAGES.items() if spec.declared.wants is None)
+
+
+def default_stages(kind: Of, wanting: Collection[str] = ()) -> tuple[str, ...]:
+    """The stages of a recipe that names none: those for its sources, which `kind` are, that need nothing or are `wanting`."""
+    return tuple(
+        name
+        for name, spec in STAGES.items()
+        if spec.declared.of in ("any", kind) and (spec.declared.wants is None or name in wanting)
+    )
+
+
+DEFAULT: tuple[str, ...] = default_stages("texts")
 FOLDERS = {name: spec.folder for name, spec in STAGES.items() if spec.folder != name}
 LEDGER = "ledger"  # the runner adds it after the last local stage
 REPORT = "report"

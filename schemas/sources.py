@@ -108,10 +108,10 @@ class Source(Strict):
                 f"format: {self.format} has no records with fields, as conversations are (allowed: auto,"
                 f" {', '.join(RECORD_FORMATS)})"
             )
-        if given := self.model_fields_set & {"text_column", "text_join"}:
+        if self.text_column != "text" or self.text_join is not None:
             raise ValueError(
-                f"{min(given)}: does not go with conversations, whose fields have fixed names (docs/conversations.md); leave it"
-                " out"
+                "text_column and text_join do not go with conversations, whose fields have fixed names (docs/conversations.md);"
+                " leave them out"
             )
         return self
 

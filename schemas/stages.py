@@ -31,6 +31,7 @@ class Declaration:
     reads_all: bool = False  # whether it reads all stages before it
     folder: str = ""  # below the run's folder, where it is not the stage's name
     wants: tuple[str, str] | None = None  # a parameter without which it cannot run, and what that is
+    of: Literal["any", "texts", "conversations"] = "any"  # which sources it works on
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ STAGES = {
     "split",
     "tokenizer",
     "shard",
+    "conversations",
     "report",
 }
 BELOW = {"pipeline.bpe", "pipeline.text", "pipeline.engine", "schemas", "common"}  # what a stage may import

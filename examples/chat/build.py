@@ -2,11 +2,14 @@
 and answers that keep the style guide beside them (`style.yaml`). `python examples/chat/build.py` writes the same bytes again.
 
 `chat.jsonl`: conversations; `pairs.jsonl`: an answer in the style, preferred to one that rambles; `prompts.jsonl`: questions of which
-no wording is in the other files. Public domain (CC0): nobody's text is in them.
+no wording is in the other files. `raw/` is what `configs/recipes/chat.yaml` cleans, besides `chat.jsonl`: `tasks.csv`, word problems in
+Alpaca's form; `planted.jsonl`, copies, addresses, an item of the evaluation set `evaluation.jsonl`, and lines that are no conversations.
+Public domain (CC0): nobody's text is in them.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import NamedTuple
 HERE = Path(__file__).resolve().parent
 HELD_OUT = 0.1  # of the questions
 SEED = 7
+EVALUATED = 5  # word problems that are in the evaluation set alone
 
 
 class Question(NamedTuple):
@@ -89,6 +93,52 @@ def asked(wordings: list[str], fact: str) -> Question:
     )
 
 
+def word_problems(rng: random.Random) -> list[dict[str, str]]:
+    """Additions in words, in Alpaca's form: no two of them with the same words."""
+    people, things = (
+        ("Ann", "Ben", "Cleo", "Dan", "Eva", "Finn"),
+        ("apples", "books", "cups", "dice", "eggs", "flags"),
+    )
+    places = ("in the market by the river", "from a friend at school", "on the way home in the evening")
+    found = []
+    for number, person in enumerate(people * 20):
+        thing, place = rng.choice(things), rng.choice(places)
+        a, b = rng.randrange(2, 50), rng.randrange(2, 50)
+        asked_for = (
+            f"{person} has {a} {thing} and gets {b} more {place}, for box {number}. How many are there now?"
+        )
+        found.append(
+            {
+                "instruction": "Answer in one sentence.",
+                "input": asked_for,
+                "output": f"{person} has {a + b} {thing} now.",
+            }
+        )
+    return found
+
+
+def planted(tasks: list[dict[str, str]]) -> list[dict[str, object]]:
+    """What the recipe should find. The addresses and the number are of ranges that belong to nobody (RFC 2606; 555-01xx)."""
+    return [
+        dict(
+            talk(
+                [("Whom do I ask about my bill?", "Write to jane.doe@example.org, or call +1 202-555-0143.")]
+            )
+        ),
+        # An item of the evaluation set, in a conversation of other words.
+        dict(talk([("Hello there.", "Hello!"), (tasks[0]["input"], f"I think that {tasks[0]['output']}")])),
+        dict(talk([("Can you say nothing?", "")])),
+        {"messages": [{"role": "user", "content": "Is anybody there?"}]},
+        {
+            "messages": [
+                {"role": "narrator", "content": "It was late."},
+                {"role": "assistant", "content": "Yes."},
+            ]
+        },
+        {"question": "Which form is this?", "reply": "None that is known."},
+    ]
+
+
 def talk(turns: list[tuple[str, str]]) -> dict[str, list[dict[str, str]]]:
     return {
         "messages": [
@@ -135,6 +185,19 @@ def main() -> None:
         ],
     )
     write("prompts.jsonl", [{"prompt": one.wordings[0], "answer": one.answer} for one in held])
+    tasks = word_problems(rng)
+    (HERE / "raw").mkdir(exist_ok=True)
+    with (HERE / "raw/tasks.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["instruction", "input", "output"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(tasks[EVALUATED:])
+    print(f"raw/tasks.csv: {len(tasks) - EVALUATED:,} rows")
+    evaluated = [
+        {"question": f"{one['instruction']} {one['input']}", "answer": one["output"]}
+        for one in tasks[:EVALUATED]
+    ]
+    write("raw/evaluation.jsonl", evaluated)
+    write("raw/planted.jsonl", [*chat[:3], *planted(tasks)])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from corpusmill.pipeline.engine.stage import (
     Stage,
     check_conservation,
 )
+from corpusmill.pipeline.engine.whole_turns import whole_turns
 from corpusmill.schemas.manifest import Counts, PartitionManifest, UnitManifest, hash_json
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
@@ -163,6 +164,8 @@ def run_steps(
             clock = time.process_time()
             with portion(worth, bytes_in):
                 outcome = stage.transform(step.folder, partition.name)(docs)
+            if stage.recipe.of_conversations:
+                outcome = whole_turns(docs, outcome, step.name)
             seconds = time.process_time() - clock
             manifest = publish_outcome(
                 step, partition.name, key, len(docs), bytes_in, outcome, _sources(docs, outcome), seconds

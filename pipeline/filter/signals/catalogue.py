@@ -7,14 +7,21 @@ from typing import Any
 
 import numpy.typing as npt
 
-from corpusmill.pipeline.filter.signals import datatrove, document, gopher, gopher_tools, web_corpora
+from corpusmill.pipeline.filter.signals import (
+    conversation,
+    datatrove,
+    document,
+    gopher,
+    gopher_tools,
+    web_corpora,
+)
 from corpusmill.pipeline.filter.signals.registry import BUILT_IN, MEASURES, Measure, Registry
 from corpusmill.pipeline.filter.text.view import TextView
 from corpusmill.schemas.tables import SignalSpec
 
 # Imported: their decorators have registered them.
 FAMILIES = (document, gopher, web_corpora, web_corpora)
-VARIANTS = (datatrove, gopher_tools)  # measured on demand alone
+VARIANTS = (conversation, datatrove, gopher_tools)  # measured on demand alone
 
 NO_PLUGINS = Registry({}, set())
 

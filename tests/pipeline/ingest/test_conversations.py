@@ -122,7 +122,7 @@ def test_a_table_without_conversations_is_one_record(tmp_path: Path) -> None:
 def test_the_source_says_what_does_not_go_together() -> None:
     for given, reason in [
         ({"format": "warc"}, "format: warc has no records with fields"),
-        ({"text_column": "messages"}, "text_column: does not go with conversations"),
+        ({"text_column": "messages"}, "text_column and text_join do not go with conversations"),
     ]:
         with pytest.raises(ValueError, match=reason):
             Source.model_validate({"paths": ["a"], "conversations": True, **given})
