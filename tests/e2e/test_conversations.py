@@ -87,6 +87,29 @@ def test_lines_are_the_conversations_that_came_in(run: Path) -> None:
             read_line(orjson.dumps(row))
 
 
+def test_an_evaluation_item_is_found_across_turns(tmp_path: Path) -> None:
+    """A question too short to be found alone, in one turn, and its answer in the next; the question alone stays."""
+    question, answer = (
+        "Which river runs through the old town of Bern?",
+        "It is the Aare, which bends around it",
+    )
+    talks = [
+        talk("Hi.", "Hello.", question, answer),
+        talk(question, "I do not know."),
+        talk("Other?", "Yes."),
+    ]
+    (tmp_path / "evals.jsonl").write_text(json.dumps({"question": question, "answer": answer}) + "\n")
+    (tmp_path / "a.jsonl").write_bytes(b"".join(orjson.dumps(one) + b"\n" for one in talks))
+    recipe, out = tmp_path / "recipe.yaml", tmp_path / "run"
+    recipe.write_text(
+        f"name: small\noutput: {out}\nsources: {{s: {{paths: [{tmp_path}/a.jsonl], conversations: true}}}}\n"
+        f"stages: [ingest, decontaminate, split, conversations]\ndecontaminate: {{against: [{tmp_path}/evals.jsonl]}}\n"
+    )  # fmt: skip
+    corpusmill("run", recipe, "--workers", "0")
+    left = [row["messages"][-1]["content"] for some in written(out).values() for row in some]
+    assert sorted(left) == ["I do not know.", "Yes."]
+
+
 def test_a_fine_tuning_takes_the_folder_as_it_is(run: Path, tmp_path: Path) -> None:
     config = config_of(
         tmp_path, str(run / "conversations"), base_model(tmp_path / "base"), **{"data.sequence_length": 320}
