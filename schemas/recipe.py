@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from corpusmill.common.errors import nearest
+from corpusmill.schemas.augment import AugmentParams
 from corpusmill.schemas.conversations import ConversationsParams
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.filter import FilterParams
@@ -162,6 +163,16 @@ class Recipe(Strict):
             of="texts",
         ),
     ] = TokenizerParams()
+    augment: Annotated[
+        AugmentParams,
+        Declaration(
+            "global",
+            "Make perturbed or rewritten copies.",
+            reads=("split",),
+            wants=("copies", "how copies are made"),
+            of="texts",
+        ),
+    ] = AugmentParams()
     shard: Annotated[
         ShardParams,
         Declaration(
@@ -169,6 +180,7 @@ class Recipe(Strict):
             "Write WebDataset token shards.",
             "corpusmill shard docs.jsonl out/shards --tokenizer out/tokenizer",
             reads=("split", "tokenizer"),
+            may_read=("augment",),
             folder="shards",
             of="texts",
         ),
@@ -222,9 +234,13 @@ class Recipe(Strict):
         if names[0] != "ingest":
             raise ValueError("stages: must begin with ingest")
         for position, stage in enumerate(names):
-            for earlier in STAGES[stage].declared.reads if stage in STAGES else ():
+            declared = STAGES[stage].declared if stage in STAGES else None
+            for earlier in declared.reads if declared else ():
                 if earlier not in names[:position]:
                     raise ValueError(f"stages: {stage} needs {earlier} before it")
+            for earlier in declared.may_read if declared else ():
+                if earlier in names[position:]:
+                    raise ValueError(f"stages: {earlier} must come before {stage}")
         local = [names.index(name) for name in self.local]
         if local != list(range(len(local))):
             after = [name for name in STAGES if name not in LOCAL]
@@ -233,6 +249,11 @@ class Recipe(Strict):
             wants = STAGES[name].declared.wants if name in STAGES else None
             if wants and not getattr(getattr(self, name), wants[0]):
                 raise ValueError(f"{name}.{wants[0]}: missing: {wants[1]}")
+        for one in self.augment.copies:
+            for source in one.sources or ():
+                if source not in self.sources:
+                    near = nearest(source, self.sources)
+                    raise ValueError(f"augment.copies: {one.by}: '{source}' is not a source{near}")
         for source in self.sources:
             if not source.replace("_", "").replace("-", "").isalnum() or not source.isascii():
                 raise ValueError(f"sources: '{source}': a name may contain only letters, digits, '_' and '-'")
@@ -265,8 +286,9 @@ class Recipe(Strict):
         return [name for name in self.stage_names if is_local(name)]
 
     def importing_from(self, *folders: str) -> Recipe:
-        """The recipe with these folders for the modules of its own stages, if it has any and names no folders."""
-        if not self.custom or self.cluster.import_from:
+        """The recipe with these folders for the modules of its own stages and functions, if it has any and names no folders."""
+        own = self.custom or any(one.python for one in self.augment.copies)
+        if not own or self.cluster.import_from:
             return self
         cluster = self.cluster.model_copy(update={"import_from": list(dict.fromkeys(folders))})
         return self.model_copy(update={"cluster": cluster})

@@ -28,6 +28,9 @@ class Declaration:
     summary: str
     example: str = ""  # of its command; "": it has none
     reads: tuple[str, ...] = ()  # stages that must come before, whose files it reads besides the documents
+    may_read: tuple[
+        str, ...
+    ] = ()  # stages whose files it reads too, where they are in the recipe; they come before
     reads_all: bool = False  # whether it reads all stages before it
     folder: str = ""  # below the run's folder, where it is not the stage's name
     wants: tuple[str, str] | None = None  # a parameter without which it cannot run, and what that is

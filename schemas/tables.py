@@ -227,6 +227,18 @@ def signatures(values: pa.DataType, stored: int, metadata: dict[str, str]) -> pa
 # `validation.parquet` of `split`: duplicate clusters, and documents without copies, sorted.
 GROUPS = pa.schema([pa.field("group", ID, nullable=False)])
 
+# `copies/` of `augment`: a row for each copy that was to be made. `doc_id`: of the copy.
+COPIES = pa.schema(
+    [
+        pa.field("doc_id", ID, nullable=False),
+        pa.field("parent", ID, nullable=False),
+        pa.field("source", pa.string(), nullable=False),  # of the copy
+        pa.field("by", pa.string(), nullable=False),  # the perturbation, or function and version
+        pa.field("outcome", pa.string(), nullable=False),  # made, unchanged or failed
+        pa.field("detail", pa.string()),  # why it failed; no text of the document
+    ]
+)
+
 # `shards.parquet` of `dedup --takedown --shards`: where documents are in a shard set, a row a segment.
 HOLDING = pa.schema(
     [

@@ -24,6 +24,7 @@ STAGES = {
     "split",
     "tokenizer",
     "shard",
+    "augment",
     "conversations",
     "report",
 }

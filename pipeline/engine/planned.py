@@ -74,7 +74,9 @@ def reads_of(name: str, names: list[str], local: list[str]) -> list[str]:
     if name == LEDGER:
         return local
     declared = STAGES[name].declared
-    return names[: names.index(name)] if declared.reads_all else [local[-1], *declared.reads]
+    if declared.reads_all:
+        return names[: names.index(name)]
+    return [local[-1], *declared.reads, *(other for other in declared.may_read if other in names)]
 
 
 def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[StageManifest | None, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.common.checkpoints import once
@@ -10,11 +11,13 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.format import quantity
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.copies import made_copies
 from corpusmill.pipeline.engine.planning.constants import TOKEN_BYTES, Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Context, GlobalStage
 from corpusmill.pipeline.shard.plan import Plan
+from corpusmill.schemas.augment import AugmentedSource
 from corpusmill.schemas.manifest import Marker, PublishedFile, StageManifest, hash_json
 from corpusmill.schemas.shards import INDEX, ShardParams
 
@@ -61,16 +64,20 @@ class Shards(GlobalStage):
 
         folder, source = context.folder, context.previous["tokenizer"] / TOKENIZER
         data = source.read()
+        copies, partitions = made_copies(context.previous.get("augment"))
+        context = replace(context, partitions=[*context.partitions, *partitions])
         eos_token = json.loads((context.previous["tokenizer"] / "stats.json").read())["eos_token"]
         bpe = load_bpe(data, eos_token, str(source))
-        plan = self._plan(context, checksum(data), bpe.dtype.itemsize)
+        plan = self._plan(context, copies, checksum(data), bpe.dtype.itemsize)
         tokenizer = Tokenizer(folder / TOKENIZER, eos_token, source)
         done = once(Done, folder / DONE, plan.key, folder, lambda: _make(context, plan, tokenizer, data))
         for part in (*plan.kinds, "parts", "shards"):
             (folder / "scratch" / part).delete()
         return done.files, done.counters
 
-    def _plan(self, context: Context, tokenizer: str, item_size: int) -> Plan:
+    def _plan(
+        self, context: Context, copies: dict[str, AugmentedSource], tokenizer: str, item_size: int
+    ) -> Plan:
         from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION, purpose_seed
         from corpusmill.pipeline.shard.plan import plan_sets
         from corpusmill.pipeline.shard.takedown_log import read_log
@@ -78,6 +85,10 @@ class Shards(GlobalStage):
         params: ShardParams = self.params
         splits = json.loads((context.previous["split"] / SUMMARY).read())["sources"]
         stats = json.loads((context.previous["tokenizer"] / "stats.json").read())
+        for name, copied in copies.items():
+            splits[name] = {"train": copied.train.model_dump(), "validation": copied.validation.model_dump()}
+            if (rate := stats["sources"].get(copied.of)) is not None:
+                stats["sources"][name] = rate
         sets = plan_sets(splits, stats, params.shard_mb, item_size, params.format)
         validation = checksum((context.previous["split"] / VALIDATION).read())
         inputs = {part.name: part.xxh3 for part in context.partitions}
