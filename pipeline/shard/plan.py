@@ -13,7 +13,7 @@ from corpusmill.common.blocks import vocabulary
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
-from corpusmill.pipeline.shard.takedown_log import STAGING
+from corpusmill.pipeline.engine.takedown_log import STAGING
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import (
     INDEX,

@@ -79,8 +79,8 @@ class Shards(GlobalStage):
         self, context: Context, copies: dict[str, AugmentedSource], tokenizer: str, item_size: int
     ) -> Plan:
         from corpusmill.pipeline.engine.document_hash import SUMMARY, VALIDATION, purpose_seed
+        from corpusmill.pipeline.engine.takedown_log import read_log
         from corpusmill.pipeline.shard.plan import plan_sets
-        from corpusmill.pipeline.shard.takedown_log import read_log
 
         params: ShardParams = self.params
         splits = json.loads((context.previous["split"] / SUMMARY).read())["sources"]
@@ -110,8 +110,8 @@ class Shards(GlobalStage):
 def _make(context: Context, plan: Plan, tokenizer: Tokenizer, data: bytes) -> Done:
     """Publish everything; `data`: the bytes of the tokenizer's file."""
     from corpusmill.pipeline.bpe.encode import how
+    from corpusmill.pipeline.engine.takedown_log import publish_log, taken_of
     from corpusmill.pipeline.shard.plan import counted, indexes_of, publish_indexes
-    from corpusmill.pipeline.shard.takedown_log import publish_log, taken_of
     from corpusmill.pipeline.shard.write import Route, Write, gather
 
     folder = context.folder

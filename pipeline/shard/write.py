@@ -34,9 +34,9 @@ from corpusmill.pipeline.bpe.load import Bpe, load_bpe
 from corpusmill.pipeline.engine.document_hash import hash_ids, read_validation_groups, split_of
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.engine.takedown_log import left
 from corpusmill.pipeline.shard.plan import Kind, Plan, SetPlan
 from corpusmill.pipeline.shard.segments import HEADER, SEGMENT, Window, in_order, packed, weigh
-from corpusmill.pipeline.shard.takedown_log import left
 from corpusmill.pipeline.shard.text_members import COLUMNS, id_bytes, rendered
 from corpusmill.schemas.manifest import Marker, PublishedFile, Strict, hash_json
 from corpusmill.schemas.shards import Shard, TextShard

@@ -12,9 +12,9 @@ import pytest
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.takedown_log import read_log, under_way
 from corpusmill.pipeline.inspect.takedown import change
 from corpusmill.pipeline.inspect.verify import verify
-from corpusmill.pipeline.shard.takedown_log import read_log, under_way
 from tests.e2e.killing import killed_without_workers
 from tests.faults.shards import files, held, kept, run, run_recipe, small, take  # noqa: F401 (fixtures)
 from tests.pipeline.dedup.vandal import Kill, Mortal

@@ -12,12 +12,12 @@ import numpy as np
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import named_id
 from corpusmill.pipeline.engine.document_hash import purpose_seed
+from corpusmill.pipeline.engine.takedown_log import read_log
 from corpusmill.pipeline.inspect.lineage.edits import forward
 from corpusmill.pipeline.inspect.lineage.run import Row, RunPlaces
 from corpusmill.pipeline.inspect.lineage.shards import Address, Shards
 from corpusmill.pipeline.inspect.lineage.trace import follow
 from corpusmill.pipeline.inspect.locate import BlockList, Ordered, TextList, ordered
-from corpusmill.pipeline.shard.takedown_log import read_log
 from corpusmill.schemas.shards import SetEntry
 from corpusmill.schemas.tables import KEPT
 

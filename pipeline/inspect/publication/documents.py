@@ -20,12 +20,12 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import VALIDATION, split_of
 from corpusmill.pipeline.engine.publish import Checked, read_table, write_tables
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
+from corpusmill.pipeline.engine.takedown_log import left
 from corpusmill.pipeline.engine.tasks import text_bytes
 from corpusmill.pipeline.inspect.publication.destination import Written, make_file
 from corpusmill.pipeline.inspect.publication.finished import SHARD, SPLIT, Finished
 from corpusmill.pipeline.inspect.publication.lines import hex_ids, json_lines
 from corpusmill.pipeline.inspect.publication.private import Cleaning
-from corpusmill.pipeline.shard.takedown_log import left
 from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.publication import (
     PUBLISHED_DOCUMENTS,

@@ -13,8 +13,8 @@ from corpusmill.pipeline.engine.layout import is_relative, read_inputs, read_rec
 from corpusmill.pipeline.engine.owner import in_use, owner_of
 from corpusmill.pipeline.engine.planned import partitions_of
 from corpusmill.pipeline.engine.stage import Partition
+from corpusmill.pipeline.engine.takedown_log import read_log, under_way
 from corpusmill.pipeline.ingest.discover import check_apart
-from corpusmill.pipeline.shard.takedown_log import read_log, under_way
 from corpusmill.schemas.manifest import PublishedFile, RunRecord, StageManifest
 from corpusmill.schemas.recipe import Recipe, is_local
 

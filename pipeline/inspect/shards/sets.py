@@ -14,12 +14,12 @@ from corpusmill.common.errors import WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.engine.takedown_log import STAGING, read_log, under_way
 from corpusmill.pipeline.inspect.damage import read_present, read_regular, reported
 from corpusmill.pipeline.inspect.shards.contents import IDS, DocumentHashes, joined
 from corpusmill.pipeline.inspect.shards.tar import TarReport, TarTask, check_tar
 from corpusmill.pipeline.inspect.shards.text import TextTask, check_text
 from corpusmill.pipeline.shard.read import read_listed, read_set
-from corpusmill.pipeline.shard.takedown_log import STAGING, read_log, under_way
 from corpusmill.schemas.manifest import PublishedFile
 from corpusmill.schemas.shards import INDEX, TAKEDOWNS, Index, SetEntry, ShardIndex, ShardSet, TextIndex
 

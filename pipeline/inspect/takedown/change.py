@@ -20,11 +20,11 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.record import update_record
 from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.engine.takedown_log import PLAN, STAGING
 from corpusmill.pipeline.inspect.locate import Finds
 from corpusmill.pipeline.inspect.takedown.rewrite import Rewrite, Rewritten, rewrite
 from corpusmill.pipeline.shard.plan import by_kind, counted, publish_index
 from corpusmill.pipeline.shard.read import Opened
-from corpusmill.pipeline.shard.takedown_log import PLAN, STAGING
 from corpusmill.schemas.manifest import MANIFEST, PublishedFile, StageManifest, Strict
 from corpusmill.schemas.shards import (
     INDEX,

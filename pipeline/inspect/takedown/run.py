@@ -21,6 +21,7 @@ from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.engine.requested_documents import COLUMNS, is_id, matches, read_names
 from corpusmill.pipeline.engine.stage import Scheduler
+from corpusmill.pipeline.engine.takedown_log import read_log, under_way
 from corpusmill.pipeline.inspect.locate import Finds, find
 from corpusmill.pipeline.inspect.takedown.change import (
     Plan,
@@ -33,7 +34,6 @@ from corpusmill.pipeline.inspect.takedown.change import (
     sweep,
 )
 from corpusmill.pipeline.shard.read import Opened, open_set, set_folder
-from corpusmill.pipeline.shard.takedown_log import read_log, under_way
 from corpusmill.schemas.manifest import MANIFEST, StageManifest, hash_json
 from corpusmill.schemas.recipe import LOCAL
 from corpusmill.schemas.shards import INDEX

@@ -103,8 +103,8 @@ def _without_manifest(run: Folder, sizes: Mapping[str, int], result: Verified) -
 
 def _in_between(run: Folder, result: Verified) -> list[Folder]:
     """Shards whose takedown was begun and not finished: their manifest is missing, or not yet the one on record."""
+    from corpusmill.pipeline.engine.takedown_log import under_way
     from corpusmill.pipeline.inspect.shards.sets import in_between
-    from corpusmill.pipeline.shard.takedown_log import under_way
 
     found = []
     for folder in (run, run / "shards"):

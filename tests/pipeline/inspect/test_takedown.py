@@ -17,6 +17,7 @@ import corpusmill.__main__ as front_door
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import purpose_seed
+from corpusmill.pipeline.engine.takedown_log import read_log
 from corpusmill.pipeline.inspect.locate import find
 from corpusmill.pipeline.inspect.shards import verify_shards
 from corpusmill.pipeline.inspect.takedown import change
@@ -24,7 +25,6 @@ from corpusmill.pipeline.inspect.takedown import run as takedown
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.pipeline.shard.read import open_set, read_listed, read_set
 from corpusmill.pipeline.shard.stage import Shards
-from corpusmill.pipeline.shard.takedown_log import read_log
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.shards import TAKEDOWNS, TextShard
 from corpusmill.train.data.fetch import Blocks
