@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from corpusmill.schemas.augment import Augmented
 from corpusmill.schemas.decontamination import ContaminationSection
 from corpusmill.schemas.dedup_results import CurvePoint, ExpectedRate, HotBucket, Precision, Rate, Stratum
 from corpusmill.schemas.manifest import Counts, SourceLost, Strict
@@ -354,6 +355,7 @@ class Report(Strict):
     similarity: Similarity | None
     tokenizer: TokenizerStats | None
     shards: ShardSet | None
+    augmented: Augmented | None = Field(default=None, exclude_if=lambda value: value is None)
     planted: list[PlantedRow] | None
     counters: dict[str, dict[str, int]]
     reproduce: Reproduction

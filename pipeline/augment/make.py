@@ -48,12 +48,22 @@ class Answer(NamedTuple):
 Maker = Callable[[Sequence[Wanted]], list[Answer]]
 
 
+class Spent(NamedTuple):
+    """What copies cost: seconds that went by, for so many documents with so many characters."""
+
+    by: str
+    seconds: float
+    documents: int
+    characters: int
+
+
 class Made(NamedTuple):
     """`docs`: copies as documents; `account`: a row for each copy that was to be made; `counters`: of both, by what made them."""
 
     docs: pa.Table
     account: pa.Table
     counters: Counter[str]
+    spent: list[Spent]
 
 
 def maker_of(params: CopyParams, seed: int, folders: Sequence[str]) -> Maker:
@@ -74,6 +84,7 @@ def copies(
     Which documents, and what of them, depends on their ids, texts and the parameters alone.
     """
     counters, tables, rows = Counter[str](), [DOCUMENTS.empty_table()], list[dict[str, Any]]()
+    speeds = list[Spent]()
     groups = groups_of(docs)
     for params, make in ways:
         wanted = _wanted(docs, params, validation, seed)
@@ -95,11 +106,10 @@ def copies(
                 }
             )  # fmt: skip
             counters[f"by/{params.by}/{outcome}"] += 1
-        counters[f"by/{params.by}/milliseconds"] += round(spent * 1000)
-        counters[f"by/{params.by}/characters"] += sum(len(one.text) for one in wanted)
+        speeds.append(Spent(params.by, spent, len(wanted), sum(len(one.text) for one in wanted)))
         tables.append(_documents(docs, groups, params, kept))
     return Made(
-        pa.concat_tables(tables).combine_chunks(), pa.Table.from_pylist(rows, schema=COPIES), counters
+        pa.concat_tables(tables).combine_chunks(), pa.Table.from_pylist(rows, schema=COPIES), counters, speeds
     )
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from corpusmill.common.checkpoints import once
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.common.format import quantity
+from corpusmill.common.format import quantity, rate
 from corpusmill.common.ids import checksum
 from corpusmill.common.perturb import parse
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.augment.make import OPTION, copies, maker_of
+from corpusmill.pipeline.augment.make import OPTION, Spent, copies, maker_of
 from corpusmill.pipeline.engine.copies import COPIES, named
 from corpusmill.pipeline.engine.document_hash import VALIDATION, read_validation_groups, split_of
 from corpusmill.pipeline.engine.planning.constants import Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, over_partitions
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import Context, GlobalStage, Partition
+from corpusmill.pipeline.engine.takedown_log import left, read_log
 from corpusmill.pipeline.engine.tasks import text_bytes
 from corpusmill.schemas.augment import (
     FAILED,
@@ -33,7 +35,7 @@ from corpusmill.schemas.augment import (
     CopyOutcome,
 )
 from corpusmill.schemas.manifest import Marker, PublishedFile, StageManifest, hash_json
-from corpusmill.schemas.recipe import Recipe
+from corpusmill.schemas.recipe import FOLDERS, Recipe
 
 _OUTCOMES: tuple[CopyOutcome, ...] = (MADE, UNCHANGED, FAILED)
 
@@ -42,6 +44,7 @@ class Written(Marker):
     """A partition's marker."""
 
     counters: dict[str, int]
+    spent: list[Spent]
 
 
 class Augment(GlobalStage):
@@ -84,10 +87,6 @@ class Augment(GlobalStage):
             text = f"{one.by}: {quantity(made, 'copy', 'copies')}"
             for number, outcome in ((unchanged, UNCHANGED), (failed, FAILED)):
                 text += f", {number:,} {outcome}" if number else ""
-            seconds = manifest.counters.get(f"by/{one.by}/milliseconds", 0) / 1000
-            if seconds:
-                characters = manifest.counters[f"by/{one.by}/characters"]
-                text += f" ({(made + unchanged + failed) / seconds:,.0f} documents/s, {characters / seconds:,.0f} characters/s)"
             lines.append(text)
         return "; ".join(lines)
 
@@ -111,13 +110,17 @@ class Augment(GlobalStage):
     def run(self, context: Context) -> tuple[list[PublishedFile], dict[str, int]]:
         folder, split = context.folder, context.previous["split"]
         validation = checksum((split / VALIDATION).read())
-        key = hash_json([self.version, self.key_params(), validation])
-        write = _Write(folder, split, key, self.recipe.model_dump_json())
+        shards = context.run / FOLDERS["shard"]
+        taken = [doc_id.hex() for doc_id in read_log(shards).taken]  # no copies are made of these
+        key = hash_json([self.version, self.key_params(), validation, *([taken] if taken else [])])
+        write = _Write(folder, split, shards, key, self.recipe.model_dump_json())
         sizes = [part.text_bytes for part in context.partitions]
         written = context.scheduler.map(write, context.partitions, "augment: copies", sizes)
         counters = Counter[str]()
         for one in written:
             counters.update(one.counters)
+        for line in _speeds([spent for one in written for spent in one.spent]):
+            context.log(f"augment: {line}")
         summary = self._summary(counters)
         for by, outcomes in summary.by.items():
             if outcomes[FAILED] and not (outcomes[MADE] or outcomes[UNCHANGED]):
@@ -145,12 +148,25 @@ class Augment(GlobalStage):
         return Augmented.model_validate({"sources": sources, "by": by})
 
 
+def _speeds(spent: Sequence[Spent]) -> list[str]:
+    """What each way to make copies cost, in words: time of one process."""
+    lines = []
+    for by in dict.fromkeys(one.by for one in spent):
+        mine = [one for one in spent if one.by == by]
+        seconds, documents, characters = (sum(column) for column in list(zip(*mine, strict=True))[1:])
+        if documents:
+            each = f"{rate(documents, seconds, 'documents')}, {rate(characters, seconds, 'characters')}"
+            lines.append(f"{by}: {quantity(documents, 'document')} in {seconds:.1f} s of one process: {each}")
+    return lines
+
+
 @dataclass(frozen=True)
 class _Write:
     """Publish the copies of a partition and their account, with a marker; a valid one is used again."""
 
     folder: Folder
     split: Folder
+    shards: Folder  # whose log of takedowns says of what there must be no copies
     key: str
     recipe_json: str
 
@@ -164,7 +180,7 @@ class _Write:
         ways = [
             (one, maker_of(one, recipe.seed, recipe.cluster.import_from)) for one in recipe.augment.copies
         ]
-        docs = partition.read()
+        docs = left(self.shards, partition.read())
         made = copies(docs, ways, split_of(docs, read_validation_groups(self.split)), recipe.seed)
         files, counters = [], made.counters
         if len(made.docs):
@@ -176,7 +192,7 @@ class _Write:
             counters[f"source/{source}/bytes"] += text_bytes(made.docs)
         if len(made.account):
             files.append(publish_table(self.folder, f"{COPIES}/{partition.name}.parquet", made.account))
-        return Written(key=key, files=files, counters=dict(counters))
+        return Written(key=key, files=files, counters=dict(counters), spent=made.spent)
 
 
 STAGE = Augment

@@ -14,8 +14,10 @@ from corpusmill.common.escape import spelled
 from corpusmill.common.format import quantity
 from corpusmill.common.ids import named_id
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.copies import Copy, copies_of
 from corpusmill.pipeline.engine.publish import parse_table
-from corpusmill.schemas.tables import readable
+from corpusmill.schemas.augment import MADE
+from corpusmill.schemas.tables import KEPT, LEDGER, readable
 
 SHOWN = 10  # documents of one id
 
@@ -51,11 +53,32 @@ def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
         rows = parse_table(data).take(hits)
         signals = _signals([run / path / entry.path for path in measured], rows["doc_id"])
         found += [{**row, "signals": signals.get(row["doc_id"], {})} for row in rows.to_pylist()]
+    ids = [row["doc_id"] for row in found]
+    raw = named_id(wanted)
+    for copy in copies_of(run / "augment", ids if raw is None else [*ids, raw]):
+        if copy.doc_id == raw:
+            found.append(_of_copy(copy))
+        for row in found:
+            if row["doc_id"] == copy.parent:
+                row.setdefault("copies", []).append(
+                    {"doc_id": copy.doc_id, "by": copy.by, "outcome": copy.outcome, "detail": copy.detail}
+                )
     if not found:
         raise UserError(
             f"{wanted}: no such document in {run}: a doc_id (32 hex digits), the input's own id or a locator is wanted"
         )
     return [readable(row) for row in found]
+
+
+def _of_copy(copy: Copy) -> dict[str, Any]:
+    """What the account of `augment` says of a copy, as a row of the ledger with the `parent`."""
+    made = copy.outcome == MADE
+    about = f"a copy by {copy.by}" + ("" if made else f", {copy.outcome}: {copy.detail or 'the same text'}")
+    return {
+        **dict.fromkeys(LEDGER.names), "doc_id": copy.doc_id, "source": copy.source, "parent": copy.parent,
+        "locator": f"{copy.parent.hex()}#{copy.by}", "outcome": KEPT if made else copy.outcome, "stage": "augment",
+        "rule": None if made else f"augment.{copy.outcome}", "detail": about, "signals": {},
+    }  # fmt: skip
 
 
 def _matches(ids: pa.Table, wanted: str) -> list[int]:
@@ -110,6 +133,10 @@ def explain(row: dict[str, Any]) -> str:
         lines.append(f"  {row['outcome']:<11} at {row['stage']} by {row['rule']}{limit}{size}")
     if row["detail"]:
         lines.append(f"  detail      {row['detail']}")
+    if row.get("parent"):
+        lines.append(f"  copy        of {row['parent']}")
+    for copy in row.get("copies", ()):
+        lines.append(f"  copy        {copy['doc_id']} by {copy['by']}: {copy['outcome']}")
     if row["duplicate_of"]:
         lines.append(f"  duplicate   of {row['duplicate_of']}, exact Jaccard {_number(row['jaccard'])}")
     if row["cluster_id"]:

@@ -98,6 +98,8 @@ def gather(context: Context, params: ReportParams) -> Facts:
         "counters": {name: manifest.counters for name, manifest in manifests.items()},
         "reproduce": _reproduce(context, manifests),
     }
+    if "augment" in manifests:
+        facts["augmented"] = loose_json(context.previous["augment"], "augment.json")
     if labels is not None:
         similarity = context.recipe.dedup.similarity if "dedup" in manifests else None
         facts["planted"] = judge(

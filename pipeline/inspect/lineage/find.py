@@ -93,6 +93,9 @@ class Finder:
                 raise UserError(f"--ingested: {without} nothing is known of that text; give --run")
             return self._asked([self._found(doc_id, None, chars)], chars, None)
         rows = self.run.rows(named)
+        raw = named_id(named)
+        if not rows and raw is not None and self.run.copy(raw) is not None:
+            return self._asked([self._found(raw, None, chars)], chars, None)
         if not rows:
             raise UserError(
                 f"{named}: no such document in {self.run.url}: a doc_id (32 hex digits), the input's own id, a locator or"

@@ -17,6 +17,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.hub import SCHEME, pin
 from corpusmill.common.ids import doc_id, named_id
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.copies import Copy, copies_of, named
 from corpusmill.pipeline.engine.layout import (
     INPUTS,
     is_relative,
@@ -119,6 +120,19 @@ class RunPlaces:
             or named in (row.values["source_id"], row.values["url"], row.values["locator"])
         ]
         return sorted(found, key=lambda row: row.values["outcome"] != KEPT)
+
+    def copy(self, doc_id: bytes) -> Copy | None:
+        """What `augment` says of a copy that it made; None for any other document."""
+        if "augment" not in self.recipe.stage_names:
+            return None
+        made = (one for one in copies_of(self.folder_of("augment"), [doc_id]) if one.doc_id == doc_id)
+        return next(made, None)
+
+    def text_of_copy(self, copy: Copy) -> str | None:
+        """The text of a copy, as it is in the shards; None if its documents are no longer there."""
+        row = Row(named(copy.partition), {"doc_id": copy.doc_id})
+        found: str | None = self._value("augment", row, "text")
+        return found
 
     def _rows(self, keys: Sequence[int]) -> Iterator[Row]:
         for partition, place in self.ids.places(keys):

@@ -106,6 +106,14 @@ def follow(doc_id: bytes, shards: Shards, run: RunPlaces | None, raw: bool = Tru
         found.end = "no run is there beside these shards, so its ledger and texts are not either; give --run"
         return found
     row = run.row(doc_id)
+    if row is None and (copy := run.copy(doc_id)) is not None:
+        text = run.text_of_copy(copy)
+        found.text = None if text is None else shards.vocabulary.normalized(text)
+        found.end = (
+            f"a copy that augment made by {copy.by} of the document {copy.parent.hex()}; `corpusmill why` and"
+            " `corpusmill find` show that one"
+        )
+        return found
     if row is None:
         found.end = f"the ledger of {run.url} has no such document: the shards are of another run"
         return found

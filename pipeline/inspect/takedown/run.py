@@ -14,9 +14,10 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError
-from corpusmill.common.ids import checksum
+from corpusmill.common.ids import checksum, named_id
 from corpusmill.common.signing import Signer, signer
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.copies import copies_of
 from corpusmill.pipeline.engine.document_hash import purpose_seed
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.engine.requested_documents import COLUMNS, is_id, matches, read_names
@@ -34,6 +35,7 @@ from corpusmill.pipeline.inspect.takedown.change import (
     sweep,
 )
 from corpusmill.pipeline.shard.read import Opened, open_set, set_folder
+from corpusmill.schemas.augment import MADE
 from corpusmill.schemas.manifest import MANIFEST, StageManifest, hash_json
 from corpusmill.schemas.recipe import LOCAL
 from corpusmill.schemas.shards import INDEX
@@ -179,6 +181,7 @@ def take_down(
             return {**plan.result, "resumed": True}
     opened = open_set(place.shards)
     meant = who(place.ledger, named, cluster, scheduler)
+    _with_copies(meant, place, named)
     finds = find(opened.folder, meant.sources, _seed(place.shards), scheduler)
     taken = set(read_log(place.shards).taken)
     if meant.kept - finds.documents - taken:
@@ -200,6 +203,18 @@ def take_down(
     decide(place.shards, plan)
     finish(place.shards, plan, key, log)
     return plan.result
+
+
+def _with_copies(meant: Who, place: Place, named: Sequence[str]) -> None:
+    """Add the copies that `augment` made of the documents meant, whose text is theirs, and copies that are named themselves."""
+    if place.run is None:
+        return
+    ids = {raw for name in named if (raw := named_id(name)) is not None}
+    for copy in copies_of(place.run / "augment", sorted({*meant.sources, *ids})):
+        if copy.outcome == MADE and (copy.parent in meant.sources or copy.doc_id in ids):
+            meant.sources[copy.doc_id] = copy.source
+            meant.kept.add(copy.doc_id)
+            meant.unknown = [name for name in meant.unknown if name != copy.doc_id.hex()]
 
 
 def _finish(shards: Folder, request: str, key: Signer | None, log: Callable[[str], None]) -> Plan | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from corpusmill.pipeline.inspect.verify.found import Verified
+from corpusmill.schemas.augment import FAILED, MADE, UNCHANGED
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.recipe import LOCAL, is_local
 from corpusmill.schemas.tables import KEPT, QUARANTINED, REMOVED
@@ -28,8 +29,26 @@ def check_chain(manifests: dict[str, StageManifest], result: Verified) -> None:
             else:
                 continue
             result.problems.append(f"{manifest.stage}: {problem}")
+    if "augment" in manifests:
+        _augment(manifests["augment"], result)
     if "ledger" in manifests and "ingest" in manifests:
         _ledger(manifests["ledger"], local, result)
+
+
+def _augment(manifest: StageManifest, result: Verified) -> None:
+    """A document for every copy that was made, and a row of the account for every one that was to be made."""
+    chosen: Counter[str] = Counter()
+    for name, number in manifest.counters.items():
+        kind, _, rest = name.partition("/")
+        if kind == "by":
+            chosen[rest.rpartition("/")[2]] += number
+    for folder, wanted in (
+        ("documents", chosen[MADE]),
+        ("copies", chosen[MADE] + chosen[UNCHANGED] + chosen[FAILED]),
+    ):
+        rows = sum(file.rows or 0 for file in manifest.files if file.path.startswith(f"{folder}/"))
+        if rows != wanted:
+            result.problems.append(f"augment: {rows} rows in {folder}, {wanted} counted")
 
 
 def _ledger(ledger: StageManifest, local: list[StageManifest], result: Verified) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import quantity
 from corpusmill.common.storage import Folder
+from corpusmill.pipeline.engine.copies import made_copies
 from corpusmill.pipeline.engine.layout import Record, below, is_of_stage, manifest_paths, without_manifest
 from corpusmill.pipeline.engine.stage import Partition, Scheduler
 from corpusmill.pipeline.engine.tasks import as_partition
@@ -156,15 +157,20 @@ def _shards(
     result.problems += problems
     last = next((name for name in manifest.inputs if is_local(name)), "")
     documents = manifests.get(last)
-    if documents is None or documents.key != manifest.inputs[last]:
+    sources = [name for name in (last, "augment") if name in manifest.inputs]
+    if documents is None or any(
+        name not in manifests or manifests[name].key != manifest.inputs[name] for name in sources
+    ):
         result.notes.append(
             f"{folder}: not held to the cleaned documents: those it was made from are not there"
         )
-    elif any(problem.startswith(f"{folders[last]}/") for problem in result.problems):
+    elif any(problem.startswith(f"{folders[name]}/") for problem in result.problems for name in sources):
         result.notes.append(f"{folder}: not held to the cleaned documents: those there are damaged")
     elif not problems:
         parts = [_partition(folders[last], name) for name in documents.partitions]
-        result.problems += compare(folder.url, found, [part for part in parts if part is not None], scheduler)
+        copies = made_copies(folders["augment"])[1] if "augment" in manifest.inputs else []
+        partitions = [*(part for part in parts if part is not None), *copies]
+        result.problems += compare(folder.url, found, partitions, scheduler)
         result.decoded = found.decoded
 
 
