@@ -172,6 +172,7 @@ class Recipe(Strict):
             wants=("copies", "how copies are made"),
             of="texts",
         ),
+        Field(exclude_if=lambda value: value == AugmentParams()),
     ] = AugmentParams()
     shard: Annotated[
         ShardParams,
@@ -193,6 +194,7 @@ class Recipe(Strict):
             reads=("split",),
             of="conversations",
         ),
+        Field(exclude_if=lambda value: value == ConversationsParams()),
     ] = ConversationsParams()
     report: Annotated[
         ReportParams, Declaration("global", "Report and data card of the run.", reads_all=True)
