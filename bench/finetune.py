@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import _models, learning
+from bench import _models, _rewards, learning
 from bench.peers import NotMeasured, Peer, packages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -187,6 +187,44 @@ def losses_table(folder: Path, run: str, exported: str, path: str) -> list[str]:
     return lines
 
 
+def rewards_table(folder: Path, run: str, exported: str, path: str) -> list[str]:
+    """Losses and norms of gradients of the same steps of a reward model, and of reinforcement on the same answers."""
+    files, lines = write_lines(folder, FEW), []
+
+    def line(name: str, mine: list[dict[str, float]], theirs: list[dict[str, float]]) -> str:
+        shown = []
+        for what in ("loss", "norm"):
+            pairs = [(one[what], other[what]) for one, other in zip(mine, theirs, strict=True)]
+            apart = max(abs(a - b) / max(abs(b), 1e-2) for a, b in pairs)
+            shown += [
+                *(", ".join(f"{value:.5f}" for value in side) for side in zip(*pairs, strict=True)),
+                f"{apart:.1e}",
+            ]
+        return f"| {name} | {' | '.join(shown)} |"
+
+    found = alone("_rewards", "rewarding", [run, str(files["pairs"]), str(folder / "rewarding")])
+    whole, head = folder / "documents-reward.json", folder / "head.json"
+    config = config_of(run, str(files["pairs"]), "dpo", str(folder / "rewarding-documents"), {})
+    whole.write_text(json.dumps(documents(config)), encoding="utf-8")
+    head.write_text(json.dumps(found["head"]), encoding="utf-8")
+    given = [exported, str(whole), str(head), str(STEPS), str(RATE)]
+    lines.append(line("reward model", found["steps"], alone("_rewards_trl", "rewarding", given, path)))
+    for loss in _rewards.LOSSES:
+        mine = alone(
+            "_rewards", "reinforced", [run, str(files["sft"]), loss, str(folder / f"reinforced-{loss}")]
+        )
+        steps = folder / f"answers-{loss}.json"
+        steps.write_text(json.dumps(mine), encoding="utf-8")
+        given = [
+            exported,
+            str(steps),
+            loss,
+            *map(str, (RATE, _rewards.BETA, _rewards.GROUP, _rewards.TOKENS)),
+        ]
+        lines.append(line(loss, mine, alone("_rewards_trl", "reinforced", given, path)))
+    return lines
+
+
 def adapter_line(folder: Path, run: str, exported: str, path: str) -> list[str]:
     """Logits of a trained adapter: ours, and PEFT's of the file that ours has written."""
     from corpusmill.common.storage import Folder
@@ -298,6 +336,14 @@ def main() -> None:
             "\n`simpo` and `orpo` are TRL's formulas on log-probabilities of transformers, as its trainers of them tokenise by themselves;"
             " the likelihood in `orpo` is over the answer on both sides. `kto` draws its mismatched answers by one place in the batch.\n"
         )
+        print(
+            f"Rewards, the same steps (relative differences, of at least 0.01): a reward model on pairs, by RewardTrainer's loss; and"
+            f" reinforcement on {_rewards.GROUP} answers to each of {FEW} prompts, sampled by ours before each step and given to both"
+            f" (divergence from the reference {_rewards.BETA:g}), by the losses of GRPOTrainer and RLOOTrainer:\n"
+        )
+        print("| | loss, ours | TRL | apart | gradient's norm, ours | TRL | apart |")
+        print("|---|---|---|---:|---|---|---:|")
+        print("\n".join(rewards_table(folder, str(run), exported, path)), end="\n\n")
         print(
             f"Logits of an adapter after {STEPS} steps, of ours merged and of PEFT's model of the file that ours exported:\n"
         )

@@ -190,9 +190,12 @@ class Pass:
         values, columns = self.split[number]
         log_p = -losses.float().flatten()[answers.places]
         each = values.to(log_p).repeat_interleave(answers.lengths)
-        in_loss = reference if settings.loss != "rloo" else None
-        tokens = token_losses(log_p, log_p.detach(), in_loss, each, settings.beta)
-        per_answer = _summed(tokens, answers)
+        if settings.loss == "rloo":  # the ratio is that of the whole answer
+            whole = _summed(log_p - log_p.detach(), answers)
+            per_answer = token_losses(whole, torch.zeros_like(whole), None, values.to(log_p))
+        else:
+            tokens = token_losses(log_p, log_p.detach(), reference, each, settings.beta)
+            per_answer = _summed(tokens, answers)
         if settings.loss == "grpo":
             per_answer = per_answer / answers.lengths
         elif settings.loss == "dr_grpo":
@@ -201,9 +204,9 @@ class Pass:
         stats = [columns.to(losses.device)]
         if reference is not None:
             stats.append(_summed((log_p.detach() - reference), answers).double()[:, None])
-        whole = torch.cat((per_answer.detach().double()[:, None], units.double()[:, None], *stats), dim=1)
-        rows = torch.zeros(len(losses), whole.shape[1], dtype=torch.float64, device=losses.device)
-        self.found[number] = rows.index_add_(0, answers.rows.to(losses.device), whole)
+        found = torch.cat((per_answer.detach().double()[:, None], units.double()[:, None], *stats), dim=1)
+        rows = torch.zeros(len(losses), found.shape[1], dtype=torch.float64, device=losses.device)
+        self.found[number] = rows.index_add_(0, answers.rows.to(losses.device), found)
         # Without an answer, still a gradient of zeros: other processes wait for it.
         return per_answer.sum() + 0.0 * losses.sum()
 

@@ -297,12 +297,11 @@ def test_additions_of_two_digits_become_right_more_often(tmp_path: Path) -> None
         rewards = {"rewards": [{"name": "right", "answer": r"\d+"}], "group": 8, "max_tokens": 6, "rows": 128}
         learning = config_of(
             place / "learning", str(tmp_path / "data"), tuned["output"], reinforcement=rewards, guard={"enabled": False},
-            **{**common, "schedule.steps": 100, "optimizer.lr": 2e-4, "data.global_batch": 8, "data.micro_batch": 4},
+            **{**common, "schedule.steps": 300, "optimizer.lr": 2e-4, "data.global_batch": 8, "data.micro_batch": 4},
         )  # fmt: skip
         before = right_answers(learning, tuned["output"])
         train(TrainConfig.model_validate(learning))
         gains.append(right_answers(learning, learning["output"]) - before)
     mean, deviation = statistics.mean(gains), statistics.stdev(gains)
-    assert mean > 0.03 and mean - 4.303 * deviation / math.sqrt(3) > 0, (
-        gains
-    )  # Student's t, 95 %, 2 degrees of freedom
+    # Student's t, 95 %, 2 degrees of freedom.
+    assert mean >= 0.10 and mean - 4.303 * deviation / math.sqrt(3) > 0, gains
