@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import _models, _rewards, learning
+from bench import _models, _nf4, _rewards, learning
 from bench.peers import NotMeasured, Peer, packages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,6 +30,7 @@ TRL = Peer(
     ("trl==1.16.0", "transformers==5.23.0", "peft==0.21.2", "accelerate==1.15.0", "datasets==5.2.0"),
     "",
 )
+BITSANDBYTES = Peer("bitsandbytes", ("bitsandbytes==0.50.2",), "")
 ROUNDS, THREADS, STEPS = 3, 2, 4
 FEW = 12  # documents of the losses
 MANY = 128  # of the epochs
@@ -350,6 +351,16 @@ def main() -> None:
         print("| adapter in PEFT | largest logit | largest difference |")
         print("|---|---:|---:|")
         print("\n".join(adapter_line(folder, str(run), exported, path)))
+        print(f"\nNF4 of standard normal weights, blocks of 64, beside {BITSANDBYTES.label}: mean errors\n")
+        print(
+            "| weights | bytes of codes that are equal | ours, scales in 8 bits | bitsandbytes, scales in 8 bits | in 32 bits |"
+        )
+        print("|---|---:|---:|---:|---:|")
+        quantised = alone("_nf4", "beside", [], str(packages(BITSANDBYTES.name, BITSANDBYTES.requirements)))
+        for (rows, width), one in zip(_nf4.SHAPES, quantised, strict=True):
+            print(
+                f"| {rows} x {width} | {one['equal']:.4f} | {one['ours']:.6f} | {one['double']:.6f} | {one['plain']:.6f} |"
+            )
         print(
             f"\nTokens a second, on both sides with prompts and without padding (epochs of {MANY} documents or pairs; medians of"
             f" {ROUNDS} runs, ratios of runs made one after the other; TRL: batches of {BATCH}):\n"
