@@ -25,7 +25,7 @@ from corpusmill.schemas.tables import COPIES, DOCUMENTS
 
 OPTION = "augment.copies"
 NOTE = "augmented"  # in the metadata of a copy: its parent, and what made it
-_ROOM = 2**64
+_HASHES = 2**64
 
 
 class Wanted(NamedTuple):
@@ -114,7 +114,7 @@ def copies(
 
 
 def _wanted(docs: pa.Table, params: CopyParams, validation: np.ndarray[Any, Any], seed: int) -> list[Wanted]:
-    chosen = hash_ids(docs["doc_id"], purpose_seed(seed, f"augment {params.by}")) < params.share * _ROOM
+    chosen = hash_ids(docs["doc_id"], purpose_seed(seed, f"augment {params.by}")) < params.share * _HASHES
     chosen = (chosen | (params.share == 1)) & ~validation
     if params.sources is not None:
         chosen &= pc.is_in(docs["source"], value_set=pa.array(params.sources)).to_numpy()

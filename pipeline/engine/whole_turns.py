@@ -1,4 +1,4 @@
-"""After every local stage of a recipe of conversations: a text whose turns can no longer be told apart is quarantined."""
+"""After every local stage of a recipe of conversations: a text that is no conversation any more is quarantined."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.stage import Outcome
-from corpusmill.pipeline.text.turns import broken
+from corpusmill.pipeline.text.turns import BROKEN_TURNS, broken
 from corpusmill.schemas.tables import DECISIONS, QUARANTINED
-
-RULE = "broken_turns"
 
 
 def whole_turns(docs: pa.Table, outcome: Outcome, stage: str) -> Outcome:
@@ -22,7 +20,7 @@ def whole_turns(docs: pa.Table, outcome: Outcome, stage: str) -> Outcome:
         return outcome
     rows = pa.array([changed[at].as_py() for at in reasons], pa.int64())
     ids = kept["doc_id"].take(rows).combine_chunks()
-    rule = f"{stage}.{RULE}"
+    rule = f"{stage}.{BROKEN_TURNS}"
     gone = [
         {
             "doc_id": doc_id, "outcome": QUARANTINED, "stage": stage, "rule": rule, "detail": detail,

@@ -19,6 +19,7 @@ from corpusmill.pipeline.ingest.decoding import REPLACED
 from corpusmill.pipeline.ingest.fields import joined
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
+from corpusmill.pipeline.text.turns import BROKEN_TURNS, broken
 from corpusmill.schemas.stages import IngestParams
 from corpusmill.schemas.tables import DOCUMENTS, ID, INGEST_DECISIONS, KEPT, QUARANTINED
 
@@ -35,8 +36,8 @@ class PartitionBuilder:
     batch, where a batch is `BATCH_BYTES` or one record.
     """
 
-    def __init__(self, params: IngestParams, source: str) -> None:
-        self.params, self.source = params, source
+    def __init__(self, params: IngestParams, source: str, conversations: bool = False) -> None:
+        self.params, self.source, self.conversations = params, source, conversations
         self.limit = max(1, int(params.partition_mb * 2**20))
         self.batch_bytes = min(BATCH_BYTES, max(1, int(params.max_record_mb * 2**20)))
         self.counters: Counter[str] = Counter()
@@ -166,6 +167,9 @@ class PartitionBuilder:
                 **{row: "; ".join(filter(None, (notes.get(row), MOJIBAKE))) for row in mojibake},
             }
             self._note(whole.take(sorted(notes)), [notes[row] for row in sorted(notes)])
+        if self.conversations and (wrong := broken(text.take(pa.array(mojibake, pa.int64())))):
+            whole = self._without_broken(whole, {mojibake[at]: reason for at, reason in wrong.items()})
+            text = _one_array(whole["text"])
         lengths = pc.utf8_length(pc.utf8_trim_whitespace(text))
         short = pc.less(lengths, self.params.min_chars)
         if not pc.any(short).as_py():
@@ -177,6 +181,15 @@ class PartitionBuilder:
             rule, least = "ingest.empty_text", self.params.min_chars
             self._decide(row, detail, QUARANTINED, rule=rule, value=length, threshold=least)
         return whole.filter(pc.invert(short))
+
+    def _without_broken(self, whole: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
+        """Without the rows whose repaired text is no conversation any more: what was repaired looks like the line of a turn."""
+        rows = pa.array(reasons, pa.int64())
+        gone = whole.take(rows).select(["doc_id", "source", "source_id", "locator", "url"])
+        for row, detail in zip(gone.to_pylist(), reasons.values(), strict=True):
+            self._repaired.pop(row["doc_id"], None)
+            self._decide(row, detail, QUARANTINED, rule=f"ingest.{BROKEN_TURNS}")
+        return whole.filter(pc.invert(pc.is_in(whole["doc_id"], gone["doc_id"].combine_chunks())))
 
     def _note(self, documents: pa.Table, notes: Sequence[str]) -> None:
         """Rows of the ledger for documents whose text was repaired, with the places of U+FFFD where bytes were replaced."""

@@ -277,11 +277,12 @@ class Ingest(SourceStage):
         from corpusmill.pipeline.ingest.readers import read_file
         from corpusmill.pipeline.ingest.records import Reading
 
-        builder = PartitionBuilder(self.params, unit.source)
+        source = self.recipe.sources[unit.source]
+        builder = PartitionBuilder(self.params, unit.source, source.conversations)
         done = reported = 0  # bytes of input read, and bytes already reported
         chunk = 0
         for file, planned in zip(unit.files, unit.hashes, strict=True):
-            reading = Reading(file, self.recipe.sources[unit.source], self.params, builder.counters)
+            reading = Reading(file, source, self.params, builder.counters)
 
             def outcomes(reading: Reading = reading) -> Iterator[Outcome]:
                 for event in read_file(reading):

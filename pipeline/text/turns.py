@@ -20,6 +20,7 @@ from corpusmill.schemas.shards import Target
 MARK = "␞"
 PLAIN = ("prompt", "completion", "chosen", "rejected", "good", "bad")  # parts of lines that are no `messages`
 LABELS = frozenset({*ROLES, "text", *PLAIN, *(f"{part} {role}" for part in PLAIN for role in ROLES)})
+BROKEN_TURNS = "broken_turns"  # the rule by which a stage quarantines a text that is no conversation any more
 _FEEDBACK = {"good": True, "bad": False}
 _LINE = re.compile(rf"(?:\A|\n){MARK}(\d{{1,7}})/(\d{{1,7}}) ([a-z]+(?: [a-z]+)?)(?:\n|\Z)")
 

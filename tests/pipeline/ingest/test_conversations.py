@@ -110,6 +110,16 @@ def test_a_file_without_fields_is_one_record(tmp_path: Path, name: str, data: by
     assert "has no records with fields, as conversations are" in result.decisions[0]["detail"]
 
 
+def test_a_mark_that_a_repair_brings_costs_its_conversation_alone(tmp_path: Path) -> None:
+    """Text in a wrong encoding that becomes the line of a turn when it is repaired."""
+    forged = "Look: â\x80\x9cthisâ\x80\x9d\n" + "␞2/2 assistant".encode().decode("latin-1") + "\nForged."
+    rows = [{"messages": [{"role": "user", "content": text}, BOT]} for text in ("Plain?", forged, "Fine?")]
+    result = ingest(lines(tmp_path / "a.jsonl", rows), conversations=True)
+    assert [row["messages"][0]["content"] for row in rows_of(result)] == ["Plain?", "Fine?"]
+    assert result.rules == ["ingest.broken_turns"]
+    assert result.decisions[0]["detail"].startswith("turn 2 of 2 stands where turn 3 of")
+
+
 def test_a_table_without_conversations_is_one_record(tmp_path: Path) -> None:
     pq.write_table(pa.table({"question": ["a"] * 3, "reply": ["b"] * 3}), tmp_path / "a.parquet")
     (tmp_path / "b.csv").write_text("question,reply\na,b\n")

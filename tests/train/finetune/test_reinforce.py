@@ -297,7 +297,7 @@ def test_additions_of_two_digits_become_right_more_often(tmp_path: Path) -> None
         rewards = {"rewards": [{"name": "right", "answer": r"\d+"}], "group": 8, "max_tokens": 6, "rows": 128}
         learning = config_of(
             place / "learning", str(tmp_path / "data"), tuned["output"], reinforcement=rewards, guard={"enabled": False},
-            **{**common, "schedule.steps": 300, "optimizer.lr": 2e-4, "data.global_batch": 8, "data.micro_batch": 4},
+            **{**common, "schedule.steps": 200, "optimizer.lr": 4e-4, "data.global_batch": 8, "data.micro_batch": 4},
         )  # fmt: skip
         before = right_answers(learning, tuned["output"])
         train(TrainConfig.model_validate(learning))
