@@ -4,19 +4,23 @@ trained model and the same validation text, in float32.
 The matrices of attention and feed-forward are quantised, as `corpusmill compress` does; torchao keeps codes and computes with them
 (`Int8WeightOnlyConfig`; `IntxWeightOnlyConfig` with int4 in groups, since its packed int4 has no kernel for this processor), ours
 stores the values that the codes stand for. Bits per byte are means over sources, with the interval of the difference paired by
-document.
+document. Then pruning by magnitude and by Wanda, and a small student that learns from the model's distributions beside one that learns
+from the text alone, at equal tokens over seeds.
 """
 
 from __future__ import annotations
 
 import copy
+import json
+import math
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench import learning
 
@@ -26,6 +30,16 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = "configs/train/quickstart.yaml"
 GROUP = 32
+SEEDS, STEPS = (1, 2, 3), 400
+STUDENT_T = 4.303  # 95 %, 2 degrees of freedom
+
+
+class Way(NamedTuple):
+    """A change of a model in place; `beside`: the plain way of its kind, to be better than."""
+
+    name: str
+    change: Callable[[Decoder], None]
+    beside: str = ""
 
 
 def torchao(model: Decoder, bits: int) -> None:
@@ -45,14 +59,14 @@ def torchao(model: Decoder, bits: int) -> None:
     )
 
 
-def ours(method: str, config: Any, shards: Any) -> Callable[[Decoder], None]:
+def ours(method: str, config: Any, shards: Any, **how: Any) -> Callable[[Decoder], None]:
     """What `corpusmill compress` does to a model in memory."""
     from corpusmill.schemas.compression import CompressionSettings
     from corpusmill.train.tools.compress.calibrate import Stream, calibration_rows
     from corpusmill.train.tools.compress.compress import rewrite
 
-    group = {} if method == "int8" else {"group": GROUP}
-    settings = CompressionSettings.model_validate({"method": method, **group})
+    group = {"group": GROUP} if method in ("int4", "gptq", "awq") else {}
+    settings = CompressionSettings.model_validate({"method": method, **group, **how})
 
     def change(model: Decoder) -> None:
         stream = Stream(model, calibration_rows(config, shards)) if settings.calibrated else None
@@ -82,18 +96,27 @@ def main() -> None:
         config, _ = open_run(run)
         world, shards = join(config), open_run_data(config)
         before = load_model(config, newest_checkpoint(Folder(run)), shards.set.vocab_size, world.device)
-        ways: list[tuple[str, Callable[[Decoder], None]]] = [
-            ("int8, ours", ours("int8", config, shards)),
-            ("int8, torchao", lambda model: torchao(model, 8)),
-            (f"int4 in groups of {GROUP}, ours", ours("int4", config, shards)),
-            (f"int4 in groups of {GROUP}, torchao", lambda model: torchao(model, 4)),
-            (f"GPTQ, int4 in groups of {GROUP}, ours", ours("gptq", config, shards)),
-            (f"AWQ, int4 in groups of {GROUP}, ours", ours("awq", config, shards)),
+        rounded, half, pattern = (
+            f"int4 in groups of {GROUP}, ours",
+            "half of the weights, magnitude",
+            "2:4, magnitude",
+        )
+        ways = [
+            Way("int8, ours", ours("int8", config, shards)),
+            Way("int8, torchao", lambda model: torchao(model, 8)),
+            Way(rounded, ours("int4", config, shards)),
+            Way(f"int4 in groups of {GROUP}, torchao", lambda model: torchao(model, 4), rounded),
+            Way(f"GPTQ, int4 in groups of {GROUP}, ours", ours("gptq", config, shards), rounded),
+            Way(f"AWQ, int4 in groups of {GROUP}, ours", ours("awq", config, shards), rounded),
+            Way(half, ours("magnitude", config, shards, share=0.5)),
+            Way("half of the weights, Wanda", ours("wanda", config, shards, share=0.5), half),
+            Way(pattern, ours("magnitude", config, shards, pattern="2:4")),
+            Way("2:4, Wanda", ours("wanda", config, shards, pattern="2:4"), pattern),
         ]
         models = [before]
-        for _, change in ways:
+        for way in ways:
             models.append(copy.deepcopy(before))
-            change(models[-1])
+            way.change(models[-1])
         speed = speeds(models, config, shards)
         tokens = torch.arange(1, 1 + config.data.sequence_length)[None]
         with torch.inference_mode():
@@ -101,19 +124,60 @@ def main() -> None:
         weights = sum(value.numel() for value in matrices(before).values())
         print(
             f"{weights:,} weights in matrices, trained on the quick start's corpus; torchao {version('torchao')}; tokens/s of a forward"
-            " pass, medians of rounds in which all models take turns, as a share of the model before.\n"
+            " pass, medians of rounds in which all models take turns, as a share of the model before. Better: sources with fewer bits per"
+            " byte than the plain method of that kind (int4, magnitude) leaves.\n"
         )
-        print("| | bits per byte more | KL, nats a token | largest logit difference | tokens/s |")
-        print("|---|---:|---:|---:|---:|")
-        for number, (name, _) in enumerate(ways, 1):
+        print("| | bits per byte more | better | KL, nats a token | largest logit difference | tokens/s |")
+        print("|---|---:|---:|---:|---:|---:|")
+        after: dict[str, dict[str, float]] = {}
+        for number, way in enumerate(ways, 1):
             found = changes(before, models[number], config, shards, world)
+            after[way.name] = {name: one.difference.value for name, one in found.items() if one.difference}
             more = mean_of([one.difference for one in found.values()])
             apart = sum(one.divergence.value for one in found.values()) / len(found)
             assert more is not None
+            plain = after.get(way.beside)
+            better = ""
+            if plain is not None:
+                better = (
+                    f"{sum(value <= plain[name] for name, value in after[way.name].items())} of {len(plain)}"
+                )
             print(
-                f"| {name} | {more.value:+.5f} ({more.low:+.5f} to {more.high:+.5f}) | {apart:.2e} |"
+                f"| {way.name} | {more.value:+.5f} ({more.low:+.5f} to {more.high:+.5f}) | {better} | {apart:.2e} |"
                 f" {(logits[number] - logits[0]).abs().max():.4f} | {speed[number] / speed[0]:.2f} |"
             )
+        print(
+            f"\nA student of one layer of 64 channels, {STEPS} steps on the same tokens, learning from the text (cross entropy) or from that"
+            f" model's distributions (`distillation`): mean loss of validation over sources, nats a token; {len(SEEDS)} seeds, the"
+            " difference paired by seed with Student's 95 % interval.\n"
+        )
+        print("| seed | text | model | difference |")
+        print("|---|---:|---:|---:|")
+        apart_by_seed = []
+        for seed in SEEDS:
+            plain_loss, taught = (student(place, shards_at, seed, one) for one in ("", run))
+            apart_by_seed.append(taught - plain_loss)
+            print(f"| {seed} | {plain_loss:.4f} | {taught:.4f} | {apart_by_seed[-1]:+.4f} |")
+        mean = statistics.mean(apart_by_seed)
+        wide = STUDENT_T * statistics.stdev(apart_by_seed) / math.sqrt(len(SEEDS))
+        print(f"| mean | | | {mean:+.4f} ({mean - wide:+.4f} to {mean + wide:+.4f}) |")
+
+
+def student(place: str, shards: str, seed: int, teacher: str) -> float:
+    """The loss of a small model after training; `teacher`: a run whose distributions it learns from, "" for the text."""
+    output = f"{place}/student-{seed}-{'taught' if teacher else 'plain'}"
+    settings = [
+        f"data.shards={shards}", f"output={output}", f"seed={seed}", "log.tensorboard=false", "model.dim=64", "model.layers=1",
+        f"schedule.steps={STEPS}", "checkpoint.every=1000",
+        f"validation.every={STEPS}", *([f"distillation.teacher={teacher}"] if teacher else []),
+    ]  # fmt: skip
+    command = [sys.executable, "-m", "corpusmill", "train", CONFIG]
+    subprocess.run(
+        [*command, *(word for one in settings for word in ("--set", one))],
+        check=True, cwd=ROOT, stdout=sys.stderr,
+    )  # fmt: skip
+    losses = json.loads(Path(output, "result.json").read_text(encoding="utf-8"))["validation"].values()
+    return statistics.mean(losses)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,8 @@ def boundaries(
 
 def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]."""
-    grouped = q.shape[1] != k.shape[1]
+    # A branch, not a comparison: the compiler may take numbers of heads for symbols, and the kernels want a bool.
+    grouped = True if q.shape[1] != k.shape[1] else False  # noqa: SIM210
     if within.seen is not None and within.mask is not None:
         within.seen.append(attention_figures(q, k, within.mask))
     if within.cu_seqlens is not None:
@@ -197,7 +198,7 @@ def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, option
     B, H, T, D = q.shape
     causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in options else {"is_causal": True}
     if "enable_gqa" in options:
-        causal["enable_gqa"] = k.shape[1] != H
+        causal["enable_gqa"] = True if k.shape[1] != H else False  # noqa: SIM210 (see `attend`)
     else:
         k, v = (x.repeat_interleave(H // x.shape[1], dim=1) for x in (k, v))
     flat = [x.transpose(1, 2).reshape(B * T, x.shape[1], D) for x in (q, k, v)]

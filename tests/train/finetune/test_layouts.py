@@ -55,10 +55,13 @@ FOUR: list[Case] = [
     ["zero 3 x tensor", {"zero": 3, "tensor": 2}, DORA],
     ["tensor x zero bubble", {"tensor": 2, "pipeline": 2, "schedule": "zero_bubble"}, DORA],
     ["prefix zero 3 x tensor", {"zero": 3, "tensor": 2}, PREFIX],
+    ["nf4 zero 3 x tensor", {"zero": 3, "tensor": 2}, NF4_DORA], ["nf4 tensor x pipeline", {"tensor": 2, "pipeline": 2}, NF4],
     ["ddp x tensor", {"tensor": 2}, SOME], ["zero 2 x pipeline", {"zero": 2, "pipeline": 2}, {**LORA, "micro_batch": 1}],
 ]  # fmt: skip
 COMPILED: list[Case] = [["compiled tensor", {"tensor": 2}, {**DORA, "compile": "aot_eager"}],
-                         ["compiled prefix", {"tensor": 2}, {**PREFIX, "compile": "aot_eager"}]]  # fmt: skip
+                         ["compiled prefix", {"tensor": 2}, {**PREFIX, "compile": "aot_eager"}],
+                         ["compiled nf4", {"tensor": 2}, {**NF4, "compile": "aot_eager"}],
+                         ["compiled nf4 zero 3", {"zero": 3}, {**NF4, "compile": "aot_eager"}]]  # fmt: skip
 
 
 @pytest.mark.parametrize(
