@@ -5,7 +5,8 @@ The matrices of attention and feed-forward are quantised, as `corpusmill compres
 (`Int8WeightOnlyConfig`; `IntxWeightOnlyConfig` with int4 in groups, since its packed int4 has no kernel for this processor), ours
 stores the values that the codes stand for. Bits per byte are means over sources, with the interval of the difference paired by
 document. Then pruning by magnitude and by Wanda, and a small student that learns from the model's distributions beside one that learns
-from the text alone, at equal tokens over seeds.
+from the text alone, at equal tokens over seeds; and GGUF files as transformers reads them. The model has no norms of queries and keys,
+since transformers takes another size of heads for GGUF files of models that do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -23,6 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench import learning
+from bench.learning import STUDENT
+from bench.peers import HARNESS, packages
 
 if TYPE_CHECKING:
     from corpusmill.train.model.decoder import Decoder
@@ -31,7 +35,6 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFIG = "configs/train/quickstart.yaml"
 GROUP = 32
 SEEDS, STEPS = (1, 2, 3), 400
-STUDENT_T = 4.303  # 95 %, 2 degrees of freedom
 
 
 class Way(NamedTuple):
@@ -89,7 +92,12 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as place:
         shards_at, run = learning.made(place), f"{place}/train"
-        settings = [f"data.shards={shards_at}", f"output={run}", "log.tensorboard=false"]
+        settings = [
+            f"data.shards={shards_at}",
+            f"output={run}",
+            "log.tensorboard=false",
+            "model.qk_norm=false",
+        ]
         command = [sys.executable, "-m", "corpusmill", "train", CONFIG]
         command += [word for one in settings for word in ("--set", one)]
         subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
@@ -159,15 +167,63 @@ def main() -> None:
             apart_by_seed.append(taught - plain_loss)
             print(f"| {seed} | {plain_loss:.4f} | {taught:.4f} | {apart_by_seed[-1]:+.4f} |")
         mean = statistics.mean(apart_by_seed)
-        wide = STUDENT_T * statistics.stdev(apart_by_seed) / math.sqrt(len(SEEDS))
+        wide = STUDENT[len(SEEDS) - 1] * statistics.stdev(apart_by_seed) / math.sqrt(len(SEEDS))
         print(f"| mean | | | {mean:+.4f} ({mean - wide:+.4f} to {mean + wide:+.4f}) |")
+        print(
+            f"\nGGUF, read by {HARNESS.requirements[1].replace('==', ' ')} (largest logit {logits[0].abs().max():.2f}):\n"
+        )
+        print("| type | MB | largest logit difference |")
+        print("|---|---:|---:|")
+        print("\n".join(gguf_table(place, run, config.data.sequence_length, logits[0][0])))
+
+
+SCRIPT = """
+import sys, json
+sys.path.append(sys.argv[1])
+import torch, transformers
+model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[2], gguf_file=sys.argv[3], dtype=torch.float32).eval()
+with torch.no_grad():
+    print(json.dumps(model(torch.arange(1, 1 + int(sys.argv[4]))[None]).logits[0].tolist()))
+"""
+
+
+def gguf_table(place: str, run: str, length: int, logits: Any) -> list[str]:
+    """Logits of the files that we write, as transformers reads them, beside ours [T, V] before it was written."""
+    import torch
+
+    peer, lines = str(packages(HARNESS.name, HARNESS.requirements)), []
+    for kind in ("f32", "f16", "q8_0", "q4_0"):
+        file = Path(place, "gguf", f"{kind}.gguf")
+        file.parent.mkdir(exist_ok=True)
+        command = [
+            sys.executable,
+            "-m",
+            "corpusmill",
+            "export",
+            run,
+            str(file),
+            "--format",
+            "gguf",
+            "--type",
+            kind,
+        ]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, peer, str(file.parent), file.name, str(length)],
+            check=True, capture_output=True, text=True, cwd=place, env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )  # fmt: skip
+        theirs = torch.tensor(json.loads(done.stdout.splitlines()[-1]))
+        apart = (theirs[:, : logits.shape[1]] - logits).abs().max()
+        lines.append(f"| {kind} | {file.stat().st_size / 1e6:.2f} | {apart:.1e} |")
+    return lines
 
 
 def student(place: str, shards: str, seed: int, teacher: str) -> float:
     """The loss of a small model after training; `teacher`: a run whose distributions it learns from, "" for the text."""
     output = f"{place}/student-{seed}-{'taught' if teacher else 'plain'}"
     settings = [
-        f"data.shards={shards}", f"output={output}", f"seed={seed}", "log.tensorboard=false", "model.dim=64", "model.layers=1",
+        f"data.shards={shards}", f"output={output}", f"seed={seed}", "log.tensorboard=false", "model.qk_norm=false",
+        "model.dim=64", "model.layers=1",
         f"schedule.steps={STEPS}", "checkpoint.every=1000",
         f"validation.every={STEPS}", *([f"distillation.teacher={teacher}"] if teacher else []),
     ]  # fmt: skip
