@@ -116,7 +116,7 @@ def _warm(folder: Path) -> Iterator[tuple[str, float]]:
 
 
 def _rule_sets() -> list[str]:
-    """The rule sets that need no lists of the user's own."""
+    """The rule sets that need no lists of the user's own, and would not remove every text; `conversation` has no kernels."""
     from corpusmill.schemas.filter import rule_sets
 
-    return [name for name in rule_sets() if name not in ("c4_badwords", "url")]
+    return [name for name in rule_sets() if name not in ("c4_badwords", "conversation", "url")]
