@@ -92,7 +92,7 @@ def plan(
             found.append(one)
             held += one.kept_bytes
         flow = after
-    return _whole(found, shape, documents, terms, held)
+    return _whole(found, shape, documents, terms, held, known)
 
 
 def of_run(planned: Sequence[Planned], sources: int, workers: int, object_store: bool) -> RunPlan:
@@ -160,7 +160,9 @@ def _sums(parts: Sequence[Figures]) -> dict[str, Any]:
     }
 
 
-def _whole(found: list[StagePlan], shape: Shape, documents: float, terms: Terms, kept: float) -> RunPlan:
+def _whole(
+    found: list[StagePlan], shape: Shape, documents: float, terms: Terms, kept: float, known: Constants
+) -> RunPlan:
     total = Figures.model_validate(_sums(found))
     slowest = max(
         ((one, step) for one in found for step in one.steps), key=lambda pair: pair[1].seconds, default=None
@@ -171,7 +173,7 @@ def _whole(found: list[StagePlan], shape: Shape, documents: float, terms: Terms,
         disk_bytes=max((one.disk_bytes for one in found), default=0.0),
         cost=None if terms.price is None else terms.price * terms.workers * total.seconds / 3600,
         bottleneck="" if slowest is None else _named(*slowest),
-        warnings=tuple(warnings(found, total, terms)),
+        warnings=tuple(warnings(found, total, terms, known)),
     )  # fmt: skip
 
 
@@ -179,9 +181,14 @@ def _named(stage: StagePlan, step: StepPlan) -> str:
     return stage.name if step.name == stage.name else f"{stage.name}, {step.name}"
 
 
-def warnings(found: Sequence[StagePlan], total: Figures, terms: Terms) -> list[str]:
+def warnings(found: Sequence[StagePlan], total: Figures, terms: Terms, known: Constants) -> list[str]:
     """What goes wrong, or is wasted, at this size, with what to change."""
     lines = []
+    unknown = [one.name for one in found if one.name not in known.stages]
+    if unknown:
+        lines.append(
+            f"not measured: CPU time and memory of {', '.join(unknown)}; the plan counts their reads, writes and tasks alone"
+        )
     every = [(one, step) for one in found for step in one.steps]
     if total.driver_bytes > terms.driver_memory:
         worst = max(every, key=lambda pair: pair[1].driver_bytes)

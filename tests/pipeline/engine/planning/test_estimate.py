@@ -130,3 +130,12 @@ def test_a_given_tokenizer_is_not_trained() -> None:
 def test_nothing_is_planned_of_nothing() -> None:
     found = planned(0.0)
     assert all(stage.seconds >= 0 for stage in found.stages) and found.documents == 0
+
+
+def test_a_stage_without_constants_is_named() -> None:
+    def named(found: RunPlan) -> list[str]:
+        return [line for line in found.warnings if line.startswith("not measured")]
+
+    assert not named(planned(100))
+    (line,) = named(planned(100, augment={"copies": [{"perturb": "typos:0.02", "share": 0.1}]}))
+    assert "augment" in line and "ingest" not in line
