@@ -35,6 +35,8 @@ from tests.train.finetune.objectives import LAYOUTS, OBJECTIVES, made_in
 WORDS = ("the", "in", "winter", "thin", "her", "rather", "inner", "other", "ether", "weather")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_every_objective_is_the_same_in_every_layout() -> None:
     done = launch(4, "tests.train.finetune.objectives")
     agreed = [line for line in done.stdout.splitlines() if line.endswith(": agrees")]

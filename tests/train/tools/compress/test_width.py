@@ -65,7 +65,8 @@ def test_leaving_out_what_adds_nothing_changes_nothing(shape: dict[str, Any]) ->
     assert (smaller.config.hidden, smaller.config.heads) == (48, 4 - each)
     assert smaller.config.head_size == size
     assert smaller.config.heads // smaller.config.key_value_heads == each
-    torch.testing.assert_close(smaller(ids()), made(ids()), atol=2e-5, rtol=1e-5)
+    # In double precision: sums of fewer terms round otherwise, by more than 2e-5 on some processors.
+    torch.testing.assert_close(smaller.double()(ids()), made.double()(ids()), atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
