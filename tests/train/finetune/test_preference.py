@@ -38,7 +38,7 @@ WORDS = ("the", "in", "winter", "thin", "her", "rather", "inner", "other", "ethe
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_every_objective_is_the_same_in_every_layout() -> None:
-    done = launch(4, "tests.train.finetune.objectives")
+    done = launch(4, "tests.train.finetune.objectives", timeout=1500)
     agreed = [line for line in done.stdout.splitlines() if line.endswith(": agrees")]
     wanted = [f"{loss}, {name}: agrees" for loss in OBJECTIVES for name in LAYOUTS if made_in(loss, name)]
     assert agreed == wanted, done.stdout + done.stderr
