@@ -36,8 +36,7 @@ _UNREADABLE = (
     ValueError,
     OSError,
     EOFError,
-    RuntimeError,
-    NotImplementedError,  # zipfile: a compression that it does not know
+    RuntimeError,  # zipfile: encrypted; and what it has not implemented, such as other compressions
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
@@ -207,8 +206,12 @@ def _epub(data: bytes) -> Iterator[str]:
             if info.filename.endswith(".xhtml") and info.file_size < MOST:
                 try:
                     tree = ElementTree.fromstring(archive.read(info))
-                # zipfile raises NotImplementedError for a compression that it does not know.
-                except (zipfile.BadZipFile, zlib.error, ElementTree.ParseError, NotImplementedError):
+                except (
+                    zipfile.BadZipFile,
+                    zlib.error,
+                    ElementTree.ParseError,
+                    NotImplementedError,  # raised by zipfile for a compression that it does not know
+                ):
                     continue
                 yield from _phrases(
                     "\n".join(

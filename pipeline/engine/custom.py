@@ -179,10 +179,10 @@ def _in_order(docs: pa.Table, kept: pa.Table, where: str) -> tuple[pa.Table, pa.
         try:
             columns.append(source.cast(field.type))
         except (
-            pa.ArrowInvalid,
-            pa.ArrowNotImplementedError,
+            pa.ArrowInvalid,  # a value that the type cannot hold
+            pa.ArrowNotImplementedError,  # raised by Arrow where it has no cast between two types
             pa.ArrowTypeError,
-        ):  # what a cast raises; the second: no such cast
+        ):
             raise WorkError(f"{where}: {field.name}: is {source.type}, must be {field.type}") from None
     return pa.Table.from_arrays(columns, schema=DOCUMENTS), rows
 

@@ -77,7 +77,7 @@ class Archive:
             self._zip = zipfile.ZipFile(file)
         except (
             zipfile.BadZipFile,
-            NotImplementedError,  # zipfile: a compression or version that it does not know
+            NotImplementedError,  # raised by zipfile for an archive of a version that it does not know
             ValueError,
             OSError,
             EOFError,
@@ -113,7 +113,7 @@ class Archive:
         except (
             zipfile.BadZipFile,
             zlib.error,
-            NotImplementedError,  # zipfile: a compression or version that it does not know
+            NotImplementedError,  # raised by zipfile for patched data and strong encryption
             ValueError,
             OSError,
             EOFError,
