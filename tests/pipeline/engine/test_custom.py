@@ -157,7 +157,13 @@ def test_a_stage_of_ones_own_stands_before_the_global_ones(tmp_path: Path, modul
 @pytest.mark.parametrize(("column", "kind"), [([{"a": 1}], "struct"), ([b"\xff"], "binary")])
 def test_a_column_of_another_type_is_named(column: list[Any], kind: str) -> None:
     """One that Arrow cannot cast at all, and one with a value that is no text."""
-    row = {"doc_id": doc_id("s", "a"), "source": "s", "locator": "a", "text": "a", "text_hash": text_hash("a")}
+    row = {
+        "doc_id": doc_id("s", "a"),
+        "source": "s",
+        "locator": "a",
+        "text": "a",
+        "text_hash": text_hash("a"),
+    }
     docs = pa.Table.from_pylist([{n: row.get(n) for n in DOCUMENTS.names}], schema=DOCUMENTS)
     kept = docs.select(["doc_id"]).append_column("text", pa.array(column))
     with pytest.raises(WorkError, match=f"^here: text: is {kind}.*, must be large_string$"):

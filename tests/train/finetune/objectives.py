@@ -1,9 +1,10 @@
-"""Run in four processes: steps of each objective in each layout, each beside one process. The first process prints a line for each that
-agrees, or what differs."""
+"""Run in four processes: steps of the objective that the argument names in each layout, each beside one process. The first process prints
+a line for each that agrees, or what differs."""
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -182,31 +183,31 @@ def part(whole: Batch, world: World) -> Batch:
 def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    for loss in OBJECTIVES:
-        single, window, figures = run(config_of({}, loss), loss, World())
-        wanted = single.state_dict()
-        for name, parallel in LAYOUTS.items():
-            if not made_in(loss, name):
-                continue
-            config = config_of(parallel, loss)
-            model, found, own = run(config, loss, join(config))
-            problems = []
-            for key, value in model.state_dict().items():
-                here, (_, offsets) = local(value), model.part(key, value)
-                box = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
-                if not torch.allclose(here, wanted[key][box], rtol=1e-4, atol=1e-5):
-                    problems.append(f"{key} differs by {float((here - wanted[key][box]).abs().max()):.2g}")
-            # Margins are small differences of sums of some 200.
-            if not torch.allclose(found, window, rtol=1e-4, atol=1e-4):
-                problems.append(f"window is {found.tolist()}, not {window.tolist()}")
-            if not torch.allclose(torch.tensor(own), torch.tensor(figures), rtol=1e-4, atol=1e-5):
-                problems.append(f"evaluation finds {own}, not {figures}")
-            somewhere = torch.tensor(float(bool(problems)))
-            dist.all_reduce(somewhere)
-            if problems:
-                print(f"{loss}, {name}, process {dist.get_rank()}: {'; '.join(problems)}", flush=True)
-            elif not somewhere and dist.get_rank() == 0:
-                print(f"{loss}, {name}: agrees", flush=True)
+    loss = sys.argv[1]
+    single, window, figures = run(config_of({}, loss), loss, World())
+    wanted = single.state_dict()
+    for name, parallel in LAYOUTS.items():
+        if not made_in(loss, name):
+            continue
+        config = config_of(parallel, loss)
+        model, found, own = run(config, loss, join(config))
+        problems = []
+        for key, value in model.state_dict().items():
+            here, (_, offsets) = local(value), model.part(key, value)
+            box = tuple(slice(low, low + size) for low, size in zip(offsets, here.shape, strict=True))
+            if not torch.allclose(here, wanted[key][box], rtol=1e-4, atol=1e-5):
+                problems.append(f"{key} differs by {float((here - wanted[key][box]).abs().max()):.2g}")
+        # Margins are small differences of sums of some 200.
+        if not torch.allclose(found, window, rtol=1e-4, atol=1e-4):
+            problems.append(f"window is {found.tolist()}, not {window.tolist()}")
+        if not torch.allclose(torch.tensor(own), torch.tensor(figures), rtol=1e-4, atol=1e-5):
+            problems.append(f"evaluation finds {own}, not {figures}")
+        somewhere = torch.tensor(float(bool(problems)))
+        dist.all_reduce(somewhere)
+        if problems:
+            print(f"{loss}, {name}, process {dist.get_rank()}: {'; '.join(problems)}", flush=True)
+        elif not somewhere and dist.get_rank() == 0:
+            print(f"{loss}, {name}: agrees", flush=True)
     dist.barrier()
     # gloo's threads may outlive the interpreter's end and abort the process; all is written.
     os._exit(0)
