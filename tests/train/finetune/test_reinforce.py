@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -259,8 +260,8 @@ def test_what_does_not_go_with_it_is_refused(tuned: Make, tmp_path: Path) -> Non
             validate(TrainConfig, {**config, **more}, "config")
 
 
-def right_answers(config: dict[str, Any], start: str) -> torch.Tensor:
-    """The share of right answers to each of 400 held-out prompts, four sampled to each from the model in `start`."""
+def right_answers(config: dict[str, Any], start: str) -> float:
+    """The share of the answers to held-out prompts that are right, four sampled to each from the model in `start`."""
     checked = TrainConfig.model_validate({**config, "init_from": start})
     shards = open_run_data(checked)
     model = build(checked, shards.set.vocab_size, World())
@@ -270,10 +271,11 @@ def right_answers(config: dict[str, Any], start: str) -> torch.Tensor:
     rows = sample(source, checked.data.sequence_length, checked.validation.tokens, 0, 1, 4)
     prompts = [prompt for batch in rows for prompt in objective.sampler.prompts(batch)]
     assert len(prompts) == 400
-    return objective.rewarded(objective.sampler.answers(prompts, 0, 4)).total.view(400, 4).mean(1)
+    return float(objective.rewarded(objective.sampler.answers(prompts, 0, 4)).total.mean())
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_additions_of_two_digits_become_right_more_often(tmp_path: Path) -> None:
     """On 400 sums that no training saw, after fine-tuning on 4,000 others that leaves a quarter right: over 3 seeds."""
     sums = [(a, b) for a in range(10, 100) for b in range(10, 100)]
@@ -297,15 +299,13 @@ def test_additions_of_two_digits_become_right_more_often(tmp_path: Path) -> None
         learning = config_of(
             place / "learning", str(tmp_path / "data"), tuned["output"], reinforcement=rewards, guard={"enabled": False},
             **{
-                **common, "schedule.steps": 130, "schedule.warmup_steps": 10, "optimizer.kind": "muon", "optimizer.lr": 2e-3,
+                **common, "schedule.steps": 200, "schedule.warmup_steps": 10, "optimizer.kind": "muon", "optimizer.lr": 1e-3,
                 "data.global_batch": 8, "data.micro_batch": 8,
             },
         )  # fmt: skip
         before = right_answers(learning, tuned["output"])
         train(TrainConfig.model_validate(learning))
         gains.append(right_answers(learning, learning["output"]) - before)
-    by_seed = [float(one.mean()) for one in gains]
-    paired = torch.cat(gains)
-    error = float(paired.std()) / math.sqrt(len(paired))
-    assert float(paired.mean()) >= 0.10 and float(paired.mean()) - 1.96 * error > 0, by_seed
-    assert min(by_seed) > 0, by_seed
+    mean, deviation = statistics.mean(gains), statistics.stdev(gains)
+    # Student's t, 95 %, 2 degrees of freedom.
+    assert mean >= 0.10 and mean - 4.303 * deviation / math.sqrt(3) > 0, gains
