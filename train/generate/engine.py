@@ -7,8 +7,8 @@ read it, and copy its row. The tokens of a request depend on its own prompt, set
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -89,10 +89,15 @@ class Engine:
 
     def _admit(self) -> None:
         """Give rows to those that wait. One whose prompt is being read by another waits for that, and lets others pass."""
+        if not self.waiting or len(self.active) == self.rows:
+            return
+        sharers: dict[Hashable, list[Request]] = defaultdict(list)
+        for request in self.active:
+            sharers[request.shared].append(request)
         for request in list(self.waiting):
             if len(self.active) == self.rows:
                 return
-            others = [one for one in self.active if one.shares_prompt(request)]
+            others = sharers[request.shared]
             if any(not one.tokens for one in others):
                 continue
             self._occupy(request)
@@ -101,6 +106,7 @@ class Engine:
             known = [one for one in others if one.read >= end and one.window[:end] == request.window]
             if known and end > 1:
                 self._copy(known[0], request, end - 1)  # the last token is read again, for its logits
+            others.append(request)
 
     def _occupy(self, request: Request) -> None:
         """The next free row for a request that waits."""
@@ -154,7 +160,7 @@ class Engine:
 
     def _admit_sharers(self, request: Request) -> list[Request]:
         """Those that wait for what a request has just read, as many as there are rows."""
-        found = [] if request.tokens else [one for one in self.waiting if one.shares_prompt(request)]
+        found = [] if request.tokens else [one for one in self.waiting if one.shared == request.shared]
         found = found[: self.rows - len(self.active)]
         for one in found:
             self._occupy(one)

@@ -43,7 +43,7 @@ class Scored(NamedTuple):
 @dataclass(eq=False)
 class Request:
     """A prompt and how it is to be continued. `number` is part of its seed: equal requests with equal numbers, equal text.
-    Requests of which `prompt` is the same list are read once (`shares_prompt`).
+    Requests of which `prompt` is the same list are read once (`shared`).
 
     `allowed`: given the tokens so far, a bool tensor [V] of those that may follow, or None for all.
     """
@@ -67,11 +67,11 @@ class Request:
     penalties: Penalties | None = None
     failure: UserError | WorkError | None = None  # UserError: what was asked for is the reason
 
-    def shares_prompt(self, other: Request) -> bool:
-        """Whether what the one has read of its prompt serves the other: the same list under the same adapter, and the same figures of
-        its tokens."""
-        figures = (self.scored is None) == (other.scored is None) and self.likeliest == other.likeliest
-        return self.prompt is other.prompt and self.adapter == other.adapter and figures
+    @property
+    def shared(self) -> tuple[int, int, bool, int | None]:
+        """What is equal of two requests if the one has read what the other needs: the same list under the same adapter, and the same
+        figures of its tokens."""
+        return id(self.prompt), self.adapter, self.scored is None, self.likeliest
 
     def fail(self, error: BaseException) -> None:
         """Note why it cannot go on. Of errors that are not for users, type and place alone: messages may hold texts."""
