@@ -277,7 +277,7 @@ def right_answers(config: dict[str, Any], start: str) -> float:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_additions_of_two_digits_become_right_more_often(tmp_path: Path) -> None:
-    """On 400 sums that no training saw, after fine-tuning on 4,000 others that leaves a quarter right: over 3 seeds."""
+    """On 400 sums that no training saw, after fine-tuning on 4,000 others that leaves a third right: over 3 seeds."""
     sums = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     random.Random(0).shuffle(sums)
     for split, part in (("train", sums[:4000]), ("validation", sums[4000:4400])):
