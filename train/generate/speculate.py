@@ -90,9 +90,7 @@ class SmallModel:
         if request not in self._caches:
             self._caches[request] = (self._free.pop() if self._free else self.runner.cache(1), [])
         cache, known = self._caches[request]
-        same = 0
-        while same < min(len(known), len(request.window) - 1) and known[same] == request.window[same]:
-            same += 1
+        same = _common(known, request.window[:-1])
         cache.cut(0, same)
         new, tokens, shares = request.window[same:], list[int](), list[Tensor]()
         place = len(request.tokens)
@@ -109,6 +107,18 @@ class SmallModel:
                 break
         known[:] = [*request.window, *tokens[:-1]]
         return Proposal(tokens, torch.stack(shares)) if tokens else Proposal([])
+
+
+def _common(one: list[int], other: list[int]) -> int:
+    """How many tokens two texts begin with in common, by halves: slices are compared faster than tokens one by one."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def accepted(shares: Tensor, proposal: Proposal, number: Callable[[int, int], float]) -> list[int]:
