@@ -55,11 +55,14 @@ quickstart: .venv/run.stamp
 	@echo
 	@echo "report: $(RUN)/report.html   why one document went: $(BIN)/corpusmill why DOC_ID --run $(RUN)"
 
+# A worker that has nothing left takes the next file, in the order of tests/conftest.py: fixtures of a file are made once.
+SUITE := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
 test: .venv/dev.stamp
-	$(BIN)/python -m pytest -n 3 --dist worksteal tests
+	$(SUITE) tests
 
 test-fast: .venv/dev.stamp
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" tests
+	$(SUITE) -m "not slow" tests
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .

@@ -206,12 +206,7 @@ def _epub(data: bytes) -> Iterator[str]:
             if info.filename.endswith(".xhtml") and info.file_size < MOST:
                 try:
                     tree = ElementTree.fromstring(archive.read(info))
-                except (
-                    zipfile.BadZipFile,
-                    zlib.error,
-                    ElementTree.ParseError,
-                    NotImplementedError,  # raised by zipfile for a compression that it does not know
-                ):
+                except (*_UNREADABLE, ElementTree.ParseError):
                     continue
                 yield from _phrases(
                     "\n".join(

@@ -41,41 +41,19 @@ settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests and those that install a peer first: one that began last would run alone.
+    """Slow tests and those that install a peer first, of them those with the longest time limits: one that began last would run
+    alone."""
 
-    xdist cuts the list into one piece for each of its workers, and moves tests between them only when one has none left: each
-    piece gets its share of the slow tests, whole modules of them, those with the longest time limits at its start.
-    """
-    slow, others = list[pytest.Item](), list[pytest.Item]()
-    for item in items:
-        (slow if _long(item) else others).append(item)
-    modules: dict[str, list[pytest.Item]] = {}
-    for item in slow:
-        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    ordered = sorted(modules.values(), key=lambda module: -max(map(_limit, module)))
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    left, dealt = len(items), list[pytest.Item]()
-    for number in range(workers):
-        piece = [item for module in ordered[number::workers] for item in module]
-        size = left // (workers - number)
-        piece += [others.pop(0) for _ in range(min(size - len(piece), len(others)))]
-        left -= len(piece)
-        dealt += piece
-    items[:] = [*dealt, *others]
+    def late(item: pytest.Item) -> tuple[bool, float]:
+        module = getattr(item, "module", None)
+        peers = any(
+            getattr(value, "__module__", "") == "bench.peers" for value in vars(module or object).values()
+        )
+        first = peers or item.get_closest_marker("slow") is not None
+        limit = item.get_closest_marker("timeout")
+        return not first, -limit.args[0] if first and limit else 0.0
 
-
-def _long(item: pytest.Item) -> bool:
-    module = getattr(item, "module", None)
-    peers = any(
-        getattr(value, "__module__", "") == "bench.peers" for value in vars(module or object).values()
-    )
-    return peers or item.get_closest_marker("slow") is not None
-
-
-def _limit(item: pytest.Item) -> float:
-    """Seconds that a test is given by a mark of its own; 0 without one."""
-    mark = item.get_closest_marker("timeout")
-    return float(mark.args[0]) if mark and mark.args else 0.0
+    items.sort(key=late)
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""The harness itself: a fork that fails, dies or hangs shows, with what it printed."""
+"""The harness itself: a fork that fails, dies or hangs shows, with what it printed; slow tests come first."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.conftest import pytest_collection_modifyitems
 from tests.forks import launch
 
 HERE = "tests.test_forks"
@@ -53,3 +54,17 @@ def test_one_process_has_its_own_arguments_and_environment(monkeypatch: pytest.M
     done = launch(1, f"{HERE}:echo", "a", 2, env={"GIVEN": "here"})
     assert (done.stdout, done.returncode) == ("a 2 here None\n", 0)
     assert launch(1, f"{HERE}:echo").stdout == "None None\n"
+
+
+def test_slow_tests_come_first_and_of_them_the_slowest(request: pytest.FixtureRequest) -> None:
+    def item(name: str, *marks: pytest.MarkDecorator) -> pytest.Item:
+        made = pytest.Function.from_parent(request.node.parent, name=name, callobj=lambda: None)
+        for mark in marks:
+            made.add_marker(mark)
+        return made
+
+    slow, limit = pytest.mark.slow, pytest.mark.timeout
+    items = [item("a"), item("b", limit(900)), item("c", slow), item("d", slow, limit(900)),
+             item("e", slow, limit(1800)), item("f")]  # fmt: skip
+    pytest_collection_modifyitems(items)
+    assert [one.name for one in items] == ["e", "d", "c", "a", "b", "f"]

@@ -178,11 +178,7 @@ def _in_order(docs: pa.Table, kept: pa.Table, where: str) -> tuple[pa.Table, pa.
         )
         try:
             columns.append(source.cast(field.type))
-        except (
-            pa.ArrowInvalid,  # a value that the type cannot hold
-            pa.ArrowNotImplementedError,  # raised by Arrow where it has no cast between two types
-            pa.ArrowTypeError,
-        ):
+        except pa.ArrowException:  # no such cast, or a value that the type cannot hold
             raise WorkError(f"{where}: {field.name}: is {source.type}, must be {field.type}") from None
     return pa.Table.from_arrays(columns, schema=DOCUMENTS), rows
 

@@ -21,6 +21,11 @@ MARKUP = 8  # XML of a part may have so many times the bytes of the longest reco
 MAX_DEPTH = 256  # elements open at once
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # all that EPUB and OPC allow
 _ENCRYPTED = 0x1
+# What zipfile raises for damaged archives, and for those of a version, with patched data or with an encryption that it does not
+# know: all are quarantined.
+_BROKEN = (
+    zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, OverflowError, NotImplementedError,
+)  # fmt: skip
 
 
 class Missing(Exception):
@@ -75,14 +80,7 @@ class Archive:
         file = _Guarded(raw)
         try:
             self._zip = zipfile.ZipFile(file)
-        except (
-            zipfile.BadZipFile,
-            NotImplementedError,  # raised by zipfile for an archive of a version that it does not know
-            ValueError,
-            OSError,
-            EOFError,
-            OverflowError,
-        ) as error:
+        except _BROKEN as error:
             detail = f"the zip archive cannot be opened ({type(error).__name__}): cut short, or no archive"
             raise Damaged("ingest.damaged", detail, 0) from None
         file.guarded = False
@@ -110,15 +108,7 @@ class Archive:
                     if size > limit:
                         raise TooLarge(size)
                     yield block
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            NotImplementedError,  # raised by zipfile for patched data and strong encryption
-            ValueError,
-            OSError,
-            EOFError,
-            OverflowError,
-        ) as error:
+        except _BROKEN as error:
             detail = f"a part of the archive is damaged ({type(error).__name__})"
             raise Damaged("ingest.damaged", detail, info.header_offset) from None
 
