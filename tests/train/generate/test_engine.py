@@ -239,7 +239,8 @@ def test_texts_of_one_prompt_are_those_of_single_requests(
     rows: int, length: int, slide: bool, draft: Draft | None
 ) -> None:
     """Six of a prompt that is read in chunks, between others: with penalties, and log-probabilities of prompt and text. They end
-    at different lengths, some beyond the context, so that they get rows at different times."""
+    at different lengths, some beyond the context, so that they get rows at different times. Three more of the prompt ask for
+    other figures."""
     shared = [EOS, *(n * n % (VOCAB - 1) + 1 for n in range(1, length))]
     settings = [
         Sampling(max_tokens=most, temperature=0.9, seed=4, repetition_penalty=1.3, frequency_penalty=0.5)
@@ -249,7 +250,12 @@ def test_texts_of_one_prompt_are_those_of_single_requests(
 
     def made(prompt: list[int]) -> list[Request]:
         own = [Request(prompt, s, n, likeliest=2, scored=[]) for n, s in enumerate(settings)]
-        return [Request([EOS, 9], free), *own, Request([EOS, 4, 5], free), Request(prompt, free)]
+        other = [
+            Request(prompt, free, likeliest=2),
+            Request(prompt, free),
+            Request(prompt, free, likeliest=0, scored=[]),
+        ]
+        return [Request([EOS, 9], free), other[0], *own, Request([EOS, 4, 5], free), *other[1:]]
 
     together, events = made(shared), list[Event]()
     engine = Engine(runner(), rows=rows, chunk=7, slide=slide, draft=draft)
