@@ -8,17 +8,19 @@ environments.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
+from contextlib import ExitStack, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.compiler_lock import global_compiler_lock
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -28,6 +30,8 @@ _IMPORT = re.compile(
     rf"^\s*(?:from|import) +({PACKAGE}(?:\.\w+)+)(?: +import +(\([^)]*\)|[^\n]*))?", re.MULTILINE
 )
 
+_locked: set[Path] = set()  # by this process, for a kernel that calls itself
+
 
 @overload
 def compiled(function: Kernel) -> Kernel: ...
@@ -36,7 +40,8 @@ def compiled(*, inline: Any) -> Callable[[Kernel], Kernel]: ...
 def compiled(function: Any = None, *, inline: str = "never") -> Any:
     """`numba.njit` without the GIL, kept in `cache_folder()`. `inline="always"` pastes the function into its callers.
 
-    Where the folder cannot be written, each process compiles for itself.
+    A process that needs a kernel while another one compiles it waits for that. Where the folder cannot be written, each
+    compiles for itself.
     """
     if function is None:
         return lambda given: _compiled(given, inline)
@@ -54,7 +59,22 @@ def _compiled(function: Callable[..., Any], inline: Any) -> Any:
     dispatcher: Any = numba.njit(nogil=True, inline=inline)(function)
     with suppress(RuntimeError):  # no locator: the folder cannot be written
         dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]
+        file = Path(dispatcher._cache.cache_path, f"{function.__qualname__}.lock")
+        dispatcher.compile = partial(_alone, file, dispatcher.compile)
     return dispatcher
+
+
+def _alone(file: Path, compile_: Callable[[Any], Any], signature: Any) -> Any:
+    """What another process has compiled, or is compiling, is loaded here. Kernels that this one calls have locks of their
+    own: calls make no circle, so neither do the waits."""
+    with global_compiler_lock, ExitStack() as stack:  # before the file's, as Numba takes it for each kernel
+        if file not in _locked:
+            with suppress(OSError):  # a file system without locks
+                lock = stack.enter_context(file.open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                _locked.add(file)
+                stack.callback(_locked.discard, file)
+        return compile_(signature)
 
 
 class _ByContent(_CacheLocator):

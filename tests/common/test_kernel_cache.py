@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,12 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert hits == 0 and misses > 0
     hits, misses = hits_and_misses(tmp_path)
     assert hits > 0 and misses == 0
+
+
+def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(hits_and_misses, [tmp_path] * 3))
+    assert sum(misses for _, misses in found) == hits_and_misses(tmp_path / "alone")[1]
 
 
 def test_without_a_folder_each_process_compiles_for_itself(tmp_path: Path) -> None:
