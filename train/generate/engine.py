@@ -23,6 +23,8 @@ from corpusmill.train.generate.speculate import Draft, Proposal, accepted
 if TYPE_CHECKING:
     from corpusmill.train.generate.runner import Runner
 
+LOGITS = 1 << 24  # at most, of the positions of proposals that are judged together
+
 
 class Engine:
     """Generates for up to `rows` requests at a time with a model of `context` positions.
@@ -186,7 +188,7 @@ class Engine:
         requests = self.active[: self._decoding]
         if not requests:
             return events
-        proposals = [self._proposal(request) for request in requests] if self.draft else []
+        proposals = self._proposals(requests)
         if any(proposal.tokens for proposal in proposals):
             return events + self._verify(requests, proposals)
         newest = [[request.window[-1]] for request in requests]
@@ -195,39 +197,64 @@ class Engine:
             request.read += 1
         return events + self._take(requests, logits)
 
-    def _proposal(self, request: Request) -> Proposal:
-        most = min(
-            self.drafted,
-            request.sampling.max_tokens - len(request.tokens) - 1,
-            self._room - len(request.window),
-        )
-        if self.draft is None or most < 1 or request.penalties or request.allowed:
-            return Proposal([])
-        return self.draft.propose(request, most)
+    def _proposals(self, requests: Sequence[Request]) -> list[Proposal]:
+        found = [Proposal([])] * len(requests)
+        if self.draft is None:
+            return found
+        counts = [
+            0 if one.penalties or one.allowed
+            else min(self.drafted, one.sampling.max_tokens - len(one.tokens) - 1, self._room - len(one.window))
+            for one in requests
+        ]  # fmt: skip
+        rows = [row for row, count in enumerate(counts) if count > 0]
+        if rows:
+            proposals = self.draft.propose([requests[row] for row in rows], [counts[row] for row in rows])
+            for row, proposal in zip(rows, proposals, strict=True):
+                found[row] = proposal
+        return found
 
     def _verify(self, requests: Sequence[Request], proposals: Sequence[Proposal]) -> list[Event]:
         """Read the proposals, and append what is accepted of them and one token more."""
         parts = [[r.window[-1], *p.tokens] for r, p in zip(requests, proposals, strict=True)]
         hidden = self.runner.hidden(self.cache, 0, parts, [request.adapter for request in requests])
-        events = []
+        events, end = list[Event](), len(requests)
+        most = max(self.rows, LOGITS // self.runner.vocab_size)
         # Backwards: a request that ends gives its row away to one that is done with already.
-        for row in reversed(range(len(requests))):
+        while end:
+            first = end - 1
+            while first and sum(map(len, parts[first - 1 : end])) <= most:
+                first -= 1
+            events += self._verify_rows(requests, proposals, hidden, first, end)
+            end = first
+        return events
+
+    def _verify_rows(
+        self, requests: Sequence[Request], proposals: Sequence[Proposal], hidden: Tensor, first: int, end: int
+    ) -> list[Event]:
+        """The same of the rows from `first` up to `end`, by the states [B, T, C] of all."""
+        sizes = [len(proposal.tokens) + 1 for proposal in proposals[first:end]]
+        read = torch.cat([hidden[first + n, :size] for n, size in enumerate(sizes)])
+        logits = self.runner.logits(read)
+        kinds = [
+            request.sampling for request, n in zip(requests[first:end], sizes, strict=True) for _ in range(n)
+        ]
+        fine, shares = sound(logits), choices(logits, kinds).dense(self.runner.vocab_size)
+        events, after = list[Event](), len(logits)
+        for row in reversed(range(first, end)):
             request, proposal = requests[row], proposals[row]
-            logits = self.runner.logits(hidden[row, : len(parts[row])])
+            here = slice(after - sizes[row - first], after)
+            after, its = here.start, logits[here]
             request.read += 1
-            if not all(sound(logits)):
+            if not all(fine[here]):
                 events.append(self._fail(request))
                 continue
             if not proposal.tokens:
-                events += self._take([request], logits)
+                events += self._take([request], its)
                 continue
-            sampling, place = request.sampling, len(request.tokens)
-            shares = choices(logits, [sampling] * len(logits)).dense(self.runner.vocab_size)
-            number = partial(_number, request, place)
-            tokens = accepted(shares, proposal, number)
+            tokens = accepted(shares[here], proposal, partial(_number, request, len(request.tokens)))
             request.read += len(tokens) - 1
             self.cache.cut(row, request.read)
-            known = _known(logits[: len(tokens)], tokens, [request.likeliest] * len(tokens))
+            known = _known(its[: len(tokens)], tokens, [request.likeliest] * len(tokens))
             for token, figures in zip(tokens, known, strict=True):
                 more = self._append(request, token, *figures)
                 events += more

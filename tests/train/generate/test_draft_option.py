@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,11 @@ def proposed(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     for kind in (SmallModel, PromptLookup):
         before = kind.propose
 
-        def propose(self: Any, request: Request, count: int, before: Any = before) -> Proposal:
+        def propose(
+            self: Any, requests: Sequence[Request], counts: Sequence[int], before: Any = before
+        ) -> list[Proposal]:
             found.append(type(self))
-            return before(self, request, count)  # type: ignore[no-any-return]
+            return before(self, requests, counts)  # type: ignore[no-any-return]
 
         monkeypatch.setattr(kind, "propose", propose)
     return found

@@ -120,7 +120,7 @@ def test_a_small_model_has_a_cache_for_each_row_and_no_more() -> None:
         engine.step()
         requests[1].cancelled = True
         list(engine.run())
-        assert sum(allocated) == 3 and not draft._caches
+        assert sum(allocated) == 3 and not draft._held
         wanted = [uncached(made, prompt, 30) for prompt in prompts(8)]
         assert [r.tokens for n, r in enumerate(requests) if n != 1] == [
             w for n, w in enumerate(wanted) if n != 1
@@ -130,6 +130,6 @@ def test_a_small_model_has_a_cache_for_each_row_and_no_more() -> None:
 def test_lookup_takes_the_latest_place_of_the_longest_end() -> None:
     request = Request([1], Sampling())
     request.window = [1, 2, 3, 9, 1, 2, 3, 8, 7, 2, 3]
-    assert PromptLookup(4, 2).propose(request, 3).tokens == [8, 7, 2]
+    assert PromptLookup(4, 2).propose([request], [3]) == [Proposal([8, 7, 2])]
     request.window = [1, 2, 3, 4]
-    assert PromptLookup(4, 2).propose(request, 3).tokens == []
+    assert PromptLookup(4, 2).propose([request], [3]) == [Proposal([])]
