@@ -20,6 +20,8 @@ import torch
 import xxhash
 from safetensors.numpy import load_file
 
+from tests.forks import launch
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 RECIPE, CONFIG = "configs/recipes/quickstart.yaml", "bench/configs/quickstart-adamw.yaml"
@@ -29,13 +31,15 @@ VERSION = "0.1.0"
 PLACES = {"inputs.json", "resources.html"}
 TIMES = {"seconds", "resources", "checksums", "seal"}
 SMALL = ["schedule.steps=30", "schedule.warmup_steps=5", "model.dim=64", "model.ffn_dim=160", "log.every=1",
-         "log.tensorboard=false", "checkpoint.every=30", "validation.every=30", "threads=1"]  # fmt: skip
+         "log.tensorboard=false", "checkpoint.every=30", "validation.every=30",
+         "validation.tokens=512", "threads=1"]  # fmt: skip
 LAYOUTS: dict[str, tuple[int, list[str]]] = {
     "one process": (1, []),
     "ZeRO 3 x 2": (2, ["parallel.zero=3", "data.micro_batch=4"]),
     "tensor 2": (2, ["parallel.tensor=2"]),
     "pipeline 2": (2, ["parallel.pipeline=2", "data.micro_batch=2"]),
 }
+UNDER_TORCHRUN = "ZeRO 3 x 2"  # the others' processes are forked
 
 
 def command(*arguments: str | Path, processes: int = 1, cwd: Path = ROOT, path: Path | None = None) -> None:
@@ -47,6 +51,12 @@ def command(*arguments: str | Path, processes: int = 1, cwd: Path = ROOT, path: 
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run(whole, cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{' '.join(whole)}\n{done.stdout}\n{done.stderr}"
+
+
+def _forked(processes: int, *arguments: str) -> None:
+    """The same in processes that have everything imported: most of the time of so short a training is imports."""
+    done = launch(processes, "corpusmill", *arguments)
+    assert done.returncode == 0, f"{' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
 
 
 def _of_version(folder: Path) -> Path:
@@ -91,8 +101,11 @@ def learned(shards: Path, folder: Path, layout: str) -> dict[str, Any]:
     processes, settings = LAYOUTS[layout]
     sets = [f"data.shards={shards}", f"output={folder}/train", *SMALL, *settings]
     options = [part for item in sets for part in ("--set", item)]
-    command("train", CONFIG, *options, processes=processes)
-    command("export", f"{folder}/train", f"{folder}/model")
+    if layout == UNDER_TORCHRUN:
+        command("train", CONFIG, *options, processes=processes)
+    else:
+        _forked(processes, "train", CONFIG, *options)
+    _forked(1, "export", f"{folder}/train", f"{folder}/model")
     rows = [json.loads(line) for line in (folder / "train/metrics.jsonl").read_text().splitlines()]
     weights = load_file(folder / "model/model.safetensors")
     return {
