@@ -19,7 +19,7 @@ def test_the_page_can_be_followed(
     quickstart: Path,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    """On a base that was trained for a fifth of the quick start's steps: the style is learnt all the same."""
+    """On a base that was trained for a tenth of the quick start's steps: the style is learnt all the same."""
     folder = workplace(tmp_path.resolve())
     (folder / "runs/quickstart").mkdir(parents=True)
     for name in ("train", "shards", "tokenizer"):

@@ -1,6 +1,6 @@
 """The quick start itself, as `make quickstart` runs it: the whole example corpus, a model, the report.
 
-The model is trained for a fifth of its steps: what it beats then, it beats at the end (README.md has the figures, which
+The model is trained for a tenth of its steps: what it beats then, it beats at the end (README.md has the figures, which
 bench/quickstart.py measures).
 """
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="session")
 def quickstart(quickstart_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a model trained on the run, on a fifth of the tokens."""
+    """The folder of a model trained on the run, on a tenth of the tokens."""
 
     def make(folder: Path) -> None:
         corpusmill("train", "configs/train/quickstart.yaml", *settings(quickstart_run, folder))
@@ -32,8 +32,8 @@ def settings(run: Path, folder: Path) -> list[str]:
     values = [
         f"data.shards={run}/shards",
         f"output={folder}/train",
-        "schedule.steps=200",
-        "schedule.warmup_steps=16",
+        "schedule.steps=100",
+        "schedule.warmup_steps=10",
     ]
     return [word for value in values for word in ("--set", value)]
 
@@ -63,7 +63,7 @@ def test_the_model_beats_a_unigram_model_on_every_source(quickstart_run: Path, q
     sources = result["sources"]
     assert {"wiki", "books", "speeches", "docs", "qa", "code"} <= set(sources)
     for name, row in sources.items():
-        assert row["loss"] < row["unigram"]["loss"] - 0.2, (name, row)
+        assert row["loss"] < row["unigram"]["loss"] - 0.8, (name, row)
 
 
 def test_it_generates(quickstart_run: Path, quickstart: Path) -> None:

@@ -37,6 +37,15 @@ from tests.train.finetune.models import base_model, config_of, lines, talk
 
 LOSSES = ("grpo", "dr_grpo", "dapo", "rloo")
 WORDS = ("the", "in", "winter", "thin", "her", "rather", "inner", "other")
+# Half of ChatML's tokens. Those before an answer matter: the model computes in their places too.
+SUM = """\
+{%- for message in messages %}
+{%- if message.role == 'assistant' %}{{ ' sum: ' }}
+{%- generation %}{{ message.content ~ '<|im_end|>' }}{% endgeneration %}
+{%- else %}{{ '<|im_start|>' ~ message.content }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ ' sum: ' }}{% endif %}"""
 UPPER = {"name": "upper", "matches": "[A-Z]+"}
 Make = Callable[..., dict[str, Any]]
 
@@ -277,30 +286,33 @@ def right_answers(config: dict[str, Any], start: str) -> float:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_additions_of_two_digits_become_right_more_often(tmp_path: Path) -> None:
-    """On 400 sums that no training saw, after fine-tuning on 4,000 others that leaves a third right: over 3 seeds."""
+    """On 400 sums that no training saw, after fine-tuning on 4,000 others that leaves half of them wrong: over 3 seeds."""
     sums = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     random.Random(0).shuffle(sums)
     for split, part in (("train", sums[:4000]), ("validation", sums[4000:4400])):
         lines(tmp_path / f"data/sum/{split}/lines.jsonl", [talk(f"{a}+{b}", str(a + b)) for a, b in part])
+    template = tmp_path / "sum.jinja"
+    template.write_text(SUM)
     shape = {"dim": 64, "layers": 2, "heads": 4, "ffn_dim": 256}
     gains = []
     for seed in range(3):
         place = tmp_path / str(seed)
         common = {
-            **{f"model.{key}": value for key, value in shape.items()}, "data.sequence_length": 128, "seed": seed,
+            **{f"model.{key}": value for key, value in shape.items()}, "seed": seed, "optimizer.kind": "muon",
+            "data.conversations.template": str(template), "data.sequence_length": 128,
             "checkpoint.every": 10_000, "validation.every": 10_000, "validation.tokens": 100_000, "log.every": 50,
         }  # fmt: skip
         tuned = config_of(
             place / "tuned", str(tmp_path / "data"), base_model(place / "base", seed, **shape),
-            **{**common, "schedule.steps": 300, "optimizer.lr": 3e-3, "data.global_batch": 32, "data.micro_batch": 32},
+            **{**common, "schedule.steps": 250, "optimizer.lr": 1e-2, "data.global_batch": 8, "data.micro_batch": 8},
         )  # fmt: skip
         train(TrainConfig.model_validate(tuned))
         rewards = {"rewards": [{"name": "right", "answer": r"\d+"}], "group": 8, "max_tokens": 6, "rows": 128}
         learning = config_of(
             place / "learning", str(tmp_path / "data"), tuned["output"], reinforcement=rewards, guard={"enabled": False},
             **{
-                **common, "schedule.steps": 200, "schedule.warmup_steps": 10, "optimizer.kind": "muon", "optimizer.lr": 1e-3,
-                "data.global_batch": 8, "data.micro_batch": 8,
+                **common, "schedule.steps": 200, "schedule.warmup_steps": 10, "optimizer.lr": 1e-3,
+                "data.global_batch": 4, "data.micro_batch": 4,
             },
         )  # fmt: skip
         before = right_answers(learning, tuned["output"])
