@@ -21,7 +21,8 @@ InputFormat = Annotated[
 TextColumn = Annotated[str, typer.Option(help="Field with the text.")]
 IdColumn = Annotated[str | None, typer.Option(help="Field with the document's own id.")]
 WorkerCount = Annotated[
-    int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [none for little text, else cores]")
+    int | None,
+    typer.Option("--workers", min=0, help="Local processes; 0: none. [none for little text, else cores]"),
 ]
 OwnProcess = Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")]
 

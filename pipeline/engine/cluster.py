@@ -184,9 +184,7 @@ class Workers:
         return [results[index] for index in range(len(items))]
 
     @staticmethod
-    def _local(
-        function: Callable[[Item], Result], step: Step, phase: Phase
-    ) -> Iterator[tuple[int, Result]]:
+    def _local(function: Callable[[Item], Result], step: Step, phase: Phase) -> Iterator[tuple[int, Result]]:
         """(index of the item, result), one after the other in this process."""
         sizes = phase.sizes
         for index, item in enumerate(step.items):

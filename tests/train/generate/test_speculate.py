@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import Tensor
 
 from corpusmill.schemas.generation import Sampling
+from corpusmill.train.generate import engine as engine_module
 from corpusmill.train.generate.cache import Cache
 from corpusmill.train.generate.engine import Engine
 from corpusmill.train.generate.request import Request
@@ -125,6 +129,65 @@ def test_a_small_model_has_a_cache_for_each_row_and_no_more() -> None:
         assert [r.tokens for n, r in enumerate(requests) if n != 1] == [
             w for n, w in enumerate(wanted) if n != 1
         ]
+
+
+def test_a_draft_that_is_the_model_is_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever rows texts of several lengths take, give back and are moved to; also after an engine that was left."""
+    made, sizes = model(scale=4.0), list[tuple[int, int]]()
+
+    def noted(shares: Tensor, proposal: Proposal, number: Callable[[int, int], float]) -> list[int]:
+        found = accepted(shares, proposal, number)
+        sizes.append((len(found), len(proposal.tokens) + 1))
+        return found
+
+    monkeypatch.setattr(engine_module, "accepted", noted)
+    draft = SmallModel(Runner(made, VOCAB, EOS, 48))
+
+    def started(steps: int) -> None:
+        engine = Engine(Runner(made, VOCAB, EOS, 48), rows=4, chunk=16, draft=draft)
+        for n, prompt in enumerate(prompts(15, 16)):
+            penalty = 1.2 if n % 4 == 3 else 1.0
+            engine.submit(
+                Request(prompt, Sampling(max_tokens=20 + 2 * n, temperature=0, repetition_penalty=penalty))
+            )
+        while engine.busy and steps:
+            engine.step()
+            steps -= 1
+
+    started(9)
+    assert draft._held
+    gc.collect()
+    started(1000)
+    assert not draft._held and len(draft._cache.lengths) == 4
+    assert len(sizes) > 40 and all(found == most for found, most in sizes)
+
+
+def test_what_is_proposed_does_not_depend_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is anything read twice, or beyond the context, which one of the texts leaves one place in."""
+    made = model(scale=4.0)
+    requests = [Request(prompt, Sampling(temperature=0)) for prompt in prompts(5)]
+    for request in requests:
+        request.window = request.prompt
+    requests[1].window = [EOS, *[5, 6] * 23]
+    alone, runner = Runner(made, VOCAB, EOS, 48), Runner(made, VOCAB, EOS, 48)
+    hidden, read = runner.hidden, list[int]()
+
+    def counted(cache: Cache, first: int, tokens: Sequence[Sequence[int]]) -> Tensor:
+        read.extend(map(len, tokens))
+        return hidden(cache, first, tokens)
+
+    monkeypatch.setattr(runner, "hidden", lambda cache, first, tokens, _=(): counted(cache, first, tokens))
+    draft = SmallModel(runner)
+    for number, order in enumerate(([0, 1, 2, 3, 4], [3, 0, 4, 1, 2], [2, 4], [1, 2, 0, 4, 3])):
+        read.clear()
+        counts = [5 - n for n in order]
+        found = draft.propose([requests[n] for n in order], counts)
+        assert number == 0 or max(read) == 1
+        for n, count, proposal in zip(order, counts, found, strict=True):
+            (wanted,) = SmallModel(alone).propose([requests[n]], [count])
+            assert proposal.tokens == wanted.tokens and len(proposal.tokens) == (1 if n == 1 else count)
+            assert proposal.shares is not None and wanted.shares is not None
+            torch.testing.assert_close(proposal.shares, wanted.shares)
 
 
 def test_lookup_takes_the_latest_place_of_the_longest_end() -> None:
