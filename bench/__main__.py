@@ -1,4 +1,5 @@
-"""Run every bench in a process of its own and write what they printed to bench/RESULTS.md."""
+"""Run every bench in a process of its own and write what they printed to bench/RESULTS.md. All of them take hours: a run that
+was cut off goes on, if neither the code nor the machine is another one."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+from bench._unfinished import FILE, Unfinished
+
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "RESULTS.md"
 # What the benches share: no benches themselves.
 HELPERS = {"corpus", "dedup_run", "labelled", "natural", "object_store", "peers", "plain_loop"}
 WITH_OPTIONS = {"chaos", "fuzz", "learning", "serve_soak"}
@@ -39,13 +43,12 @@ def machine() -> str:
 def replace(name: str, section: str) -> None:
     """Put a section of one bench into RESULTS.md, with the machine that it was measured on; a new one behind those that come before
     it in the alphabet."""
-    file = HERE / "RESULTS.md"
-    start, *there = file.read_text(encoding="utf-8").split("\n## ")
+    start, *there = RESULTS.read_text(encoding="utf-8").split("\n## ")
     heading, _, body = section.removeprefix("## ").partition("\n\n")
     made = f"{heading}\n\nMeasured after the others, on: {machine()}\n\n{body}".rstrip() + "\n"
     others = [one for one in there if not one.startswith(f"{name}\n")]
     found = sorted([*others, made], key=lambda one: one.partition("\n")[0])
-    file.write_text("\n## ".join([start, *found]), encoding="utf-8")
+    RESULTS.write_text("\n## ".join([start, *found]), encoding="utf-8")
 
 
 def main() -> None:
@@ -66,28 +69,37 @@ def main() -> None:
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         sys.exit(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
-    sections, failed = [], []
-    for name in names or BENCHES:
+    sections, failed = dict[str, str](), []
+    whole = None if names else Unfinished.found(machine(), FILE)
+    if whole is not None and whole.sections:
+        sections.update(whole.sections)
+        print(
+            f"going on with a run that was cut off; it has: {', '.join(sections)} (to begin again, delete {FILE})",
+            file=sys.stderr,
+        )
+    for name in names or [name for name in BENCHES if name not in sections]:
         print(f"bench {name} ...", file=sys.stderr, flush=True)
-        start = time.monotonic()
+        start, when = time.monotonic(), time.strftime("%Y-%m-%d %H:%M", time.gmtime())
         command = [sys.executable, "-c", f"from bench.{name} import main; main()", *options]
         result = subprocess.run(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
         seconds = time.monotonic() - start
         body = result.stdout.strip()
-        if result.returncode:
-            body = f"**failed** with exit code {result.returncode}\n\n{body}".strip()
-        sections.append(f"## {name}\n\n`python -m bench {name}` ({seconds:.0f} s)\n\n{body}\n")
         print(body, flush=True)
-        failed += [name] if result.returncode != 0 else []
+        if result.returncode:
+            failed.append(name)
+            body = f"**failed** with exit code {result.returncode}\n\n{body}".strip()
+        sections[name] = f"## {name}\n\n`python -m bench {name}` ({when}, {seconds:.0f} s)\n\n{body}\n"
         if given.write and names:
-            replace(name, sections[-1])
-        if (
-            not names
-        ):  # after each of them: what was measured in a quarter of an hour is not lost with the next
-            text = "\n".join([INTRODUCTION, f"Machine: {machine()}\n", *sections])
-            (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
+            replace(name, sections[name])
+        if whole is not None and not result.returncode:
+            whole.add(name, sections[name], FILE)
+    if whole is not None:
+        text = "\n".join([INTRODUCTION, f"Machine: {machine()}\n", *(sections[name] for name in BENCHES)])
+        RESULTS.write_text(text, encoding="utf-8")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
+    if whole is not None:
+        FILE.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
