@@ -4,6 +4,7 @@ temperature 0 the same text."""
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -55,11 +56,15 @@ class PromptLookup:
         return [Proposal(self._after(one.window, n)) for one, n in zip(requests, counts, strict=True)]
 
     def _after(self, window: list[int], count: int) -> list[int]:
+        text = array("q", window)
+        data, width = text.tobytes(), text.itemsize
         for size in range(min(self.longest, len(window) - 1), self.shortest - 1, -1):
-            wanted = window[-size:]
-            for start in range(len(window) - size - 1, -1, -1):
-                if window[start : start + size] == wanted:
-                    return window[start + size : start + size + count]
+            wanted, end = data[-size * width :], len(data) - width
+            while (place := data.rfind(wanted, 0, end)) >= 0:
+                if place % width == 0:
+                    after = place // width + size
+                    return window[after : after + count]
+                end = place + len(wanted) - 1  # it began within a token
         return []
 
     def reserve(self, rows: int) -> None:

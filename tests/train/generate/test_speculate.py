@@ -9,6 +9,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
@@ -196,3 +198,21 @@ def test_lookup_takes_the_latest_place_of_the_longest_end() -> None:
     assert PromptLookup(4, 2).propose([request], [3]) == [Proposal([8, 7, 2])]
     request.window = [1, 2, 3, 4]
     assert PromptLookup(4, 2).propose([request], [3]) == [Proposal([])]
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 3), st.sampled_from([256, 65536, 2**31 - 1])), min_size=1, max_size=30),
+    st.integers(1, 4),
+)
+def test_lookup_is_its_definition(window: list[int], count: int) -> None:
+    request = Request([1], Sampling())
+    request.window = window
+    places = [
+        (size, start)
+        for size in range(2, 5)
+        for start in range(len(window) - size)
+        if window[start : start + size] == window[-size:]
+    ]
+    size, start = max(places, default=(0, len(window)))
+    (found,) = PromptLookup(4, 2).propose([request], [count])
+    assert found == Proposal(window[start + size : start + size + count])
