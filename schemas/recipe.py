@@ -37,9 +37,7 @@ class Cluster(Strict):
     """Where the work runs. Nothing in here changes a byte of the output."""
 
     workers: int | None = Field(
-        default=None,
-        ge=0,
-        description="processes; 0 works in this one; default: as many as cores, from the first step of more than 16 MB on",
+        default=None, ge=0, description="processes; 0 works in this one; default: cores"
     )
     memory_limit: str = Field(default="auto", description="per worker, such as 4GB; 0: no limit")
     retries: int = Field(

@@ -75,9 +75,8 @@ class Recipe:
     ) -> Finished:
         """Run what is not finished and valid; resumes what a killed run left.
 
-        `workers`: processes on this machine, 0: this process, default: the recipe's; else the cores, from the first step of
-        more than 16 MB on. `scheduler`: the address of a Dask cluster. `replace`: the finished run of another recipe may be
-        made again in its place. A program that starts processes needs `if __name__ == "__main__":`. Raises `UserError` for a
+        `workers`: processes on this machine, 0: this process, default: the recipe's or the cores. `scheduler`: the address
+        of a Dask cluster. `replace`: the finished run of another recipe may be made again in its place. A program that starts processes needs `if __name__ == "__main__":`. Raises `UserError` for a
         recipe that cannot run, `WorkError` for input or storage that fails.
         """
         return self._run(self.config.output_url, workers, scheduler, quiet, replace=replace)

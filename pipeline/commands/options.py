@@ -21,8 +21,7 @@ InputFormat = Annotated[
 TextColumn = Annotated[str, typer.Option(help="Field with the text.")]
 IdColumn = Annotated[str | None, typer.Option(help="Field with the document's own id.")]
 WorkerCount = Annotated[
-    int | None,
-    typer.Option("--workers", min=0, help="Local processes; 0: none. [none for little text, else cores]"),
+    int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
 ]
 OwnProcess = Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")]
 

@@ -29,7 +29,6 @@ from corpusmill.schemas.recipe import Cluster
 
 ANSWER = 10.0  # seconds in which a scheduler must answer at its address, and have a worker
 FETCH = 60.0  # seconds for the result of a finished task, before it is looked whether to go on waiting
-LITTLE = 16 << 20  # bytes of a step that this process has done before workers would have started
 
 
 class SchedulerLost(Exception):
@@ -40,9 +39,8 @@ class Workers:
     """A `Scheduler` on Dask. Nothing starts before the first task, so a finished run costs no start-up.
 
     `address` is a running scheduler (`tcp://host:port`), or the file that it wrote its address to (`dask scheduler
-    --scheduler-file`); otherwise a LocalCluster on loopback with `config.workers` processes; 0 runs the tasks in this
-    process. By default there are as many as cores, from the first step on that has more than `LITTLE` bytes: until then
-    tasks run in this process. What becomes of the workers is logged (`corpusmill.pipeline.engine.watch`).
+    --scheduler-file`); otherwise a LocalCluster on loopback with `config.workers` processes (default: the cores); 0 runs
+    the tasks in this process. What becomes of the workers is logged (`corpusmill.pipeline.engine.watch`).
     """
 
     def __init__(self, config: Cluster, address: str | None = None, progress: Progress | None = None) -> None:
@@ -50,7 +48,6 @@ class Workers:
         self.progress = progress or Progress()
         self._client: Any = None
         self._watch: Any = None
-        self._little = False  # whether the last step with sizes had no more than LITTLE bytes
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Workers:
@@ -64,15 +61,9 @@ class Workers:
             self._stack.close()
         self._client = None
 
-    def _here(self, sizes: Sequence[int] | None) -> bool:
-        """Whether a step of items of these sizes runs in this process."""
-        if self.address or self._client is not None:
-            return False
-        if self.config.workers is not None:
-            return self.config.workers == 0
-        if sizes is not None:
-            self._little = sum(sizes) <= LITTLE
-        return self._little
+    @property
+    def _here(self) -> bool:
+        return self.config.workers == 0 and not self.address
 
     @property
     def client(self) -> Any:
@@ -170,32 +161,27 @@ class Workers:
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""
         if not items:
             return []
-        here = self._here(sizes)
-        if self._client is None and not here:
+        if self._client is None and not self._here:
             with self.progress.work("start of the workers"):
                 self.client  # noqa: B018 (connects)
         with self.progress.phase(label, len(items), sizes) as phase:
             results: dict[int, Result] = {}
-            step = Step(label, items, sizes)
-            found = self._local(function, step, phase) if here else self._results(function, step, phase)
-            for index, result in found:
+            for index, result in self._results(function, Step(label, items, sizes), phase):
                 results[index] = result
                 phase.end(index)
         return [results[index] for index in range(len(items))]
-
-    @staticmethod
-    def _local(function: Callable[[Item], Result], step: Step, phase: Phase) -> Iterator[tuple[int, Result]]:
-        """(index of the item, result), one after the other in this process."""
-        sizes = phase.sizes
-        for index, item in enumerate(step.items):
-            with watched(partial(phase.under_way, index), sizes[index] if sizes else 0, 0.0):
-                result = function(item)
-            yield index, result
 
     def _results(
         self, function: Callable[[Item], Result], step: Step, phase: Phase
     ) -> Iterator[tuple[int, Result]]:
         """(index of the item, result) as they come; what a lost scheduler had not finished is submitted to the next one."""
+        sizes = phase.sizes
+        if self._here:
+            for index, item in enumerate(step.items):
+                with watched(partial(phase.under_way, index), sizes[index] if sizes else 0, 0.0):
+                    result = function(item)
+                yield index, result
+            return
         left = dict.fromkeys(range(len(step.items)))
         fruitless = 0
         while left:

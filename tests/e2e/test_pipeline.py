@@ -168,11 +168,10 @@ def test_kill_9_then_the_same_command_gives_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("workers", [1, 2, 4])
 def test_any_number_of_workers_and_any_hash_seed(
     finished: Path, corpus: Path, tmp_path: Path, workers: int
 ) -> None:
-    """Beside none. Runs that are killed below have two."""
     recipe = write_recipe(tmp_path / "small.yaml", corpus, tmp_path / "run")
     corpusmill("run", recipe, "--workers", str(workers), env={"PYTHONHASHSEED": str(workers)})
     assert difference(published(finished), published(tmp_path / "run")) == []

@@ -20,12 +20,8 @@ BLOCK = 1 << 16
 MARKUP = 8  # XML of a part may have so many times the bytes of the longest record
 MAX_DEPTH = 256  # elements open at once
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # all that EPUB and OPC allow
-_ENCRYPTED = 0x1
-# What zipfile raises for damaged archives, and for those of a version, with patched data or with an encryption that it does not
-# know: all are quarantined.
-_BROKEN = (
-    zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, OverflowError, NotImplementedError,
-)  # fmt: skip
+_ENCRYPTED, _PATCHED = 0x1 | 0x40, 0x20  # bits of a part's flags; 0x40: strongly
+_BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, OSError, EOFError, OverflowError)
 
 
 class Missing(Exception):
@@ -83,6 +79,11 @@ class Archive:
         except _BROKEN as error:
             detail = f"the zip archive cannot be opened ({type(error).__name__}): cut short, or no archive"
             raise Damaged("ingest.damaged", detail, 0) from None
+        except (
+            NotImplementedError
+        ):  # raised by zipfile for a version above its own, before anything else is known
+            detail = f"the zip archive needs a version of the format above {zipfile.MAX_EXTRACT_VERSION / 10}"
+            raise Damaged("ingest.damaged", detail, 0) from None
         file.guarded = False
         self.largest = reading.max_bytes
 
@@ -100,6 +101,8 @@ class Archive:
             raise Damaged(
                 "ingest.damaged", f"a part is compressed by method {info.compress_type}", info.header_offset
             )
+        if info.flag_bits & _PATCHED:
+            raise Damaged("ingest.damaged", "a part is stored as a patch of another", info.header_offset)
         size = 0
         try:
             with self._zip.open(info) as part:

@@ -16,7 +16,7 @@ import pytest
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine import watch
-from corpusmill.pipeline.engine.cluster import LITTLE, Workers
+from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.local_workers import PATIENCE
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
@@ -204,20 +204,3 @@ def test_a_replacement_that_dies_while_it_starts_is_replaced(
 def test_workers_of_this_machine_are_not_waited_for_as_long_as_a_cluster(workers: Workers) -> None:
     assert workers.map(square, [2], "square") == [4]
     assert workers._watch.patience == PATIENCE < Cluster().patience
-
-
-def process(_: int) -> int:
-    return os.getpid()
-
-
-def test_workers_start_with_the_first_step_that_is_worth_them() -> None:
-    """By default; a step without sizes is as large as the one before it."""
-    here = {os.getpid()}
-    with Workers(Cluster(), progress=Progress(quiet=True)) as scheduler:
-        assert set(scheduler.map(process, [1, 2], "little", [1, LITTLE - 1])) == here
-        assert set(scheduler.map(process, [1, 2], "not known")) == here
-        assert not here & set(scheduler.map(process, [1, 2], "much", [1, LITTLE]))
-        assert not here & set(scheduler.map(process, [1], "little", [1]))
-        assert not here & set(scheduler.map(process, [1], "not known"))
-    with Workers(Cluster(), progress=Progress(quiet=True)) as scheduler:
-        assert not here & set(scheduler.map(process, [1], "not known"))

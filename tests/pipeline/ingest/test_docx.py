@@ -194,19 +194,20 @@ def test_encrypted_files_and_those_of_old_versions(tmp_path: Path) -> None:
 
 
 def test_archives_that_zipfile_has_not_implemented(tmp_path: Path) -> None:
-    """A version of the format that it does not know, and a part that is stored as a patch of another."""
+    """A version of the format that it does not know, and a part that is stored as a patch of another or strongly encrypted."""
     whole = packed(docx_parts(p("text"), core=CORE))
     first = whole.index(b"PK\1\2")
     later = bytearray(whole)
     later[first + 6] = 99
     result = ingest(write(tmp_path, bytes(later)))
     assert rows(result) == [("a.docx#0", "ingest.damaged")]
-    patched = bytearray(whole)
     at = whole.index(b"docProps/core.xml", first) - 46
-    assert patched[at : at + 4] == b"PK\1\2"
-    patched[at + 8] |= 1 << 5
-    result = ingest(write(tmp_path, bytes(patched)))
-    assert result.texts == ["text"] and rows(result) == [("a.docx#core-properties", "ingest.damaged")]
+    assert whole[at : at + 4] == b"PK\1\2"
+    for bit, outcome in ((5, "ingest.damaged"), (6, "ingest.encrypted")):
+        flagged = bytearray(whole)
+        flagged[at + 8] |= 1 << bit
+        result = ingest(write(tmp_path, bytes(flagged)))
+        assert result.texts == ["text"] and rows(result) == [("a.docx#core-properties", outcome)]
 
 
 LAUGHS = (
