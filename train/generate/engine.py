@@ -23,7 +23,7 @@ from corpusmill.train.generate.speculate import Draft, Proposal, accepted
 if TYPE_CHECKING:
     from corpusmill.train.generate.runner import Runner
 
-LOGITS = 1 << 24  # at most, of the positions of proposals that are judged together
+LOGITS = 1 << 24  # of proposals that are judged together, at most (or those of a position for each row)
 
 
 class Engine:

@@ -86,6 +86,9 @@ class SmallModel:
 
     def reserve(self, rows: int) -> None:
         self._drop_ended()
+        self._grow(rows)
+
+    def _grow(self, rows: int) -> None:
         held, taken = len(self._held), self._cache
         if held + rows > len(taken.lengths):
             self._cache = self.runner.cache(held + rows, 1)
@@ -161,12 +164,12 @@ class SmallModel:
         """The first rows are those of the requests, in their order."""
         self._drop_ended()
         rows = {id(held.request()): row for row, held in enumerate(self._held)}
-        self.reserve(sum(id(request) not in rows for request in requests))
-        for request in requests:
-            if id(request) not in rows:
-                rows[id(request)] = len(self._held)
-                self._cache.lengths[len(self._held)] = 0
-                self._held.append(_Row(ref(request), []))
+        new = [request for request in requests if id(request) not in rows]
+        self._grow(len(new))
+        for request in new:
+            rows[id(request)] = len(self._held)
+            self._cache.lengths[len(self._held)] = 0
+            self._held.append(_Row(ref(request), []))
         for row, request in enumerate(requests):
             other = rows[id(request)]
             if other != row:

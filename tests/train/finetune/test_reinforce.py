@@ -284,7 +284,7 @@ def right_answers(config: dict[str, Any], start: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(2400)  # begins first: it waits for nothing that others make
+@pytest.mark.timeout(2400)  # the highest limit, by which the suite sorts: the longest test starts first
 def test_additions_of_two_digits_become_right_more_often(tmp_path: Path) -> None:
     """On 400 sums that no training saw, after fine-tuning on 4,000 others that leaves half of them wrong: over 3 seeds."""
     sums = [(a, b) for a in range(10, 100) for b in range(10, 100)]

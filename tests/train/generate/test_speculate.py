@@ -133,9 +133,10 @@ def test_a_small_model_has_a_cache_for_each_row_and_no_more() -> None:
         ]
 
 
-def test_a_draft_that_is_the_model_is_always_right(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("logits", [engine_module.LOGITS, 1], ids=["together", "few at a time"])
+def test_a_draft_that_is_the_model_is_always_right(logits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever rows texts of several lengths take, give back and are moved to; also after an engine that was left."""
-    made, sizes = model(scale=4.0), list[tuple[int, int]]()
+    made, sizes, positions = model(scale=4.0), list[tuple[int, int]](), list[int]()
 
     def noted(shares: Tensor, proposal: Proposal, number: Callable[[int, int], float]) -> list[int]:
         found = accepted(shares, proposal, number)
@@ -143,10 +144,13 @@ def test_a_draft_that_is_the_model_is_always_right(monkeypatch: pytest.MonkeyPat
         return found
 
     monkeypatch.setattr(engine_module, "accepted", noted)
-    draft = SmallModel(Runner(made, VOCAB, EOS, 48))
+    monkeypatch.setattr(engine_module, "LOGITS", logits)
+    draft, target = SmallModel(Runner(made, VOCAB, EOS, 48)), Runner(made, VOCAB, EOS, 48)
+    judged = target.logits
+    monkeypatch.setattr(target, "logits", lambda hidden: positions.append(len(hidden)) or judged(hidden))
 
     def started(steps: int) -> None:
-        engine = Engine(Runner(made, VOCAB, EOS, 48), rows=4, chunk=16, draft=draft)
+        engine = Engine(target, rows=4, chunk=16, draft=draft)
         for n, prompt in enumerate(prompts(15, 16)):
             penalty = 1.2 if n % 4 == 3 else 1.0
             engine.submit(
@@ -162,6 +166,7 @@ def test_a_draft_that_is_the_model_is_always_right(monkeypatch: pytest.MonkeyPat
     started(1000)
     assert not draft._held and len(draft._cache.lengths) == 4
     assert len(sizes) > 40 and all(found == most for found, most in sizes)
+    assert max(positions) <= 5 if logits == 1 else max(positions) > 10
 
 
 def test_what_is_proposed_does_not_depend_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
