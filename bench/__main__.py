@@ -1,5 +1,5 @@
-"""Run every bench in a process of its own and write what they printed to bench/RESULTS.md. All of them take hours: a run that
-was cut off goes on, if neither the code nor the machine is another one."""
+"""Run every bench in a process of its own and write what they printed to bench/RESULTS.md. All of them take hours: an
+interrupted run is resumed by the same command, unless code, libraries or machine have changed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def main() -> None:
     if whole is not None and whole.sections:
         sections.update(whole.sections)
         print(
-            f"going on with a run that was cut off; it has: {', '.join(sections)} (to begin again, delete {FILE})",
+            f"resuming an interrupted run; measured already: {', '.join(sections)} (to start again, delete {FILE})",
             file=sys.stderr,
         )
     for name in names or [name for name in BENCHES if name not in sections]:

@@ -1,4 +1,4 @@
-"""A whole run of the benches that was cut off: which sections it has, for as long as nothing that they measure has changed."""
+"""An interrupted run of all benches: the sections that it has, for as long as nothing that they measure has changed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ MEASURED = ("common", "pipeline", "schemas", "train", "configs", "bench", "examp
 
 
 def sources(root: Path = ROOT) -> str:
-    """SHA-256 (hex) of what decides what is measured: the modules, configs and data of the benches and of what they run."""
+    """SHA-256 (hex) of what decides what is measured: modules, configs and data of the benches and of what they run, and the
+    versions of libraries."""
     whole = hashlib.sha256()
-    for name in MEASURED:
-        for file in sorted((root / name).rglob("*")):
-            parts = file.relative_to(root).parts
-            results = file.suffix in (".md", ".json") and parts[0] == "bench"
-            if file.is_file() and not results and "__pycache__" not in parts and "runs" not in parts:
-                whole.update(f"{'/'.join(parts)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    for file in sorted(
+        [root / "constraints.txt", *(file for name in MEASURED for file in (root / name).rglob("*"))]
+    ):
+        parts = file.relative_to(root).parts
+        results = file.suffix in (".md", ".json") and parts[0] == "bench"
+        if file.is_file() and not results and "__pycache__" not in parts and "runs" not in parts:
+            whole.update(f"{'/'.join(parts)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
     return whole.hexdigest()
 
 
@@ -34,7 +36,7 @@ class Unfinished:
 
     @classmethod
     def found(cls, machine: str, file: Path, root: Path = ROOT) -> Unfinished:
-        """The run that was cut off, if it was of these sources and on this machine; else a new one."""
+        """The interrupted run, if it was of these sources and on this machine; else a new one."""
         new = cls(sources(root), machine)
         try:
             kept = cls(**json.loads(file.read_text(encoding="utf-8")))

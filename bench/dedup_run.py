@@ -31,6 +31,8 @@ LITTLE = 400  # documents of the run before the clock starts
 class Serial:
     """Tasks in this process; CPU seconds by step, and the most bytes that `scratch` held after one."""
 
+    count = 1
+
     def __init__(self, scratch: Folder) -> None:
         self.scratch, self.bytes, self.weighing = scratch, 0, 0.0
         self.seconds: dict[str, float] = {}

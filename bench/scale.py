@@ -45,6 +45,8 @@ NAMES = {
 class Counted:
     """Bytes and requests of every `Folder`, by the step that is running; CPU seconds of the steps."""
 
+    count = 1
+
     def __init__(self) -> None:
         self.step = "on the driver"
         self.steps: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""A whole run of the benches goes on after it was cut off, unless what it measures has changed."""
+"""An interrupted run of all benches is resumed, unless what it measures has changed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return found
 
 
-def test_a_run_that_was_cut_off_goes_on(ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupted_run_is_resumed(ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
         command.main()
     assert ran == ["a", "bad", "cut"] and not command.RESULTS.exists()
     with pytest.raises(SystemExit, match="failed: bad"):
         command.main()
-    assert "it has: a (to begin again, delete" in capsys.readouterr().err
+    assert "measured already: a (to start again, delete" in capsys.readouterr().err
     assert ran[3:] == ["bad", "cut", "d"]  # what failed runs again
     text = command.RESULTS.read_text()
     assert [text.count(f"\n## {name}\n") for name in command.BENCHES] == [1, 1, 1, 1]
@@ -51,7 +51,7 @@ def test_a_run_that_was_cut_off_goes_on(ran: list[str], capsys: pytest.CaptureFi
     assert len(ran) == 6 and not command.FILE.exists()
 
 
-def test_other_sources_and_another_machine_begin_again(tmp_path: Path) -> None:
+def test_other_sources_and_another_machine_start_again(tmp_path: Path) -> None:
     source, file = tmp_path / "train/a.py", tmp_path / "unfinished.json"
     source.parent.mkdir()
     source.write_text("1")
@@ -64,5 +64,9 @@ def test_other_sources_and_another_machine_begin_again(tmp_path: Path) -> None:
     source.write_text("2")
     assert not Unfinished.found("m", file, tmp_path).sections
     source.write_text("1")
+    (tmp_path / "constraints.txt").write_text("numba==1")
+    assert not Unfinished.found("m", file, tmp_path).sections
+    (tmp_path / "constraints.txt").unlink()
+    assert Unfinished.found("m", file, tmp_path).sections
     file.write_text(file.read_text()[:-9])
     assert not Unfinished.found("m", file, tmp_path).sections
