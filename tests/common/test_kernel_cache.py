@@ -45,6 +45,24 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     assert sum(misses for _, misses in found) == hits_and_misses(tmp_path / "alone")[1]
 
 
+RECURSIVE = """
+from corpusmill.common.kernel_cache import compiled
+
+@compiled
+def steps(n):
+    return 0.0 if n < 1 else steps(n - 1.5) + 1.0
+
+assert steps(5) == 3.0
+"""
+
+
+def test_a_kernel_that_calls_itself_does_not_wait_for_itself(tmp_path: Path) -> None:
+    """With another type, so that it is compiled while it is compiled."""
+    (tmp_path / "recursive.py").write_text(RECURSIVE)
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "CORPUSMILL_KERNEL_CACHE": str(tmp_path)}
+    subprocess.run([sys.executable, tmp_path / "recursive.py"], env=env, check=True, timeout=300)
+
+
 def test_without_a_folder_each_process_compiles_for_itself(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for _ in range(2):
