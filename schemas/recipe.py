@@ -37,7 +37,9 @@ class Cluster(Strict):
     """Where the work runs. Nothing in here changes a byte of the output."""
 
     workers: int | None = Field(
-        default=None, ge=0, description="processes; 0 works in this one; default: cores"
+        default=None,
+        ge=0,
+        description="processes; 0 works in this one; default: 0 up to 16 MB of text, else cores",
     )
     memory_limit: str = Field(default="auto", description="per worker, such as 4GB; 0: no limit")
     retries: int = Field(

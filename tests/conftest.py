@@ -68,6 +68,8 @@ class Serial:
     `reverse` runs the tasks in the opposite order; `labels` has the label of every task.
     """
 
+    count = 1
+
     def __init__(self, reverse: bool = False) -> None:
         self.reverse = reverse
         self.labels: list[str] = []

@@ -75,8 +75,9 @@ class Recipe:
     ) -> Finished:
         """Run what is not finished and valid; resumes what a killed run left.
 
-        `workers`: processes on this machine, 0: this process, default: the recipe's or the cores. `scheduler`: the address
-        of a Dask cluster. `replace`: the finished run of another recipe may be made again in its place. A program that starts processes needs `if __name__ == "__main__":`. Raises `UserError` for a
+        `workers`: processes on this machine, 0: this process, default: the recipe's; else the cores, or this process for up
+        to 16 MB of text. `scheduler`: the address of a Dask cluster. `replace`: the finished run of another recipe may be
+        made again in its place. A program that starts processes needs `if __name__ == "__main__":`. Raises `UserError` for a
         recipe that cannot run, `WorkError` for input or storage that fails.
         """
         return self._run(self.config.output_url, workers, scheduler, quiet, replace=replace)
@@ -101,7 +102,7 @@ class Recipe:
             job = Run(config, Folder(url), dask, progress, folders, replace)
             with job.owned():
                 planned = job.plan()
-                job.forecast = of_run(planned, len(config.sources), dask.count, not Folder(url).local)
+                job.forecast = of_run(planned, len(config.sources), dask.adapt, not Folder(url).local)
                 for warning in preflight(config, Folder(url), dask, planned, job.forecast, claimed=True):
                     progress.log(f"warning: {warning}")
                 manifests = job.execute(planned)

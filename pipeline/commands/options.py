@@ -23,6 +23,10 @@ IdColumn = Annotated[str | None, typer.Option(help="Field with the document's ow
 WorkerCount = Annotated[
     int | None, typer.Option("--workers", min=0, help="Local processes; 0: none. [cores]")
 ]
+RunWorkers = Annotated[
+    int | None,
+    typer.Option("--workers", min=0, help="Local processes; 0: none. [0 up to 16 MB of text, else cores]"),
+]
 OwnProcess = Annotated[int, typer.Option("--workers", min=0, help="Local processes; 0: none.")]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one machine-readable result on stdout.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corpusmill.pipeline.commands.options import Address, Json, Quiet, Replace, Set, WorkerCount, print_json
+from corpusmill.pipeline.commands.options import Address, Json, Quiet, Replace, RunWorkers, Set, print_json
 
 if TYPE_CHECKING:
     from corpusmill.schemas.planning import RunPlan
@@ -21,7 +21,7 @@ def run(
     recipe: Annotated[str, typer.Argument(help="A recipe (YAML).")],
     set_: Set = None,
     scheduler: Address = None,
-    workers: WorkerCount = None,
+    workers: RunWorkers = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would run and why; write nothing.")
     ] = False,
@@ -63,7 +63,7 @@ def _execute(
 
         def check(planned: list[Any]) -> RunPlan:
             with progress.work("checks"):
-                plan = of_run(planned, len(recipe.sources), scheduler.count, not folder.local)
+                plan = of_run(planned, len(recipe.sources), scheduler.adapt, not folder.local)
                 warnings = preflight(recipe, folder, scheduler, planned, plan, claimed=not dry_run)
             for warning in warnings:
                 if warning not in warned:

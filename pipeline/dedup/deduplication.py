@@ -8,7 +8,6 @@ never a signature or a text.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -166,10 +165,9 @@ class Deduplication:
         alone = None
         if self.params.minhash and self.documents:
             corpus = pilot(list(self.partitions.values()), self.params)
-            workers = self.context.recipe.cluster.workers
-            cores = os.cpu_count() if workers is None else workers
+            workers = self.context.scheduler.count
             store = LOCAL if self.context.folder.local else OBJECT_STORE
-            self.expected = estimate(corpus, self.params, self.banding, max(1, cores or 1), store)
+            self.expected = estimate(corpus, self.params, self.banding, workers, store)
             # What is published must not know on how many workers it was made.
             alone = estimate(corpus, self.params, self.banding, 1, OBJECT_STORE)
             for text in (show(self.expected), *unpromised(self.params, self.banding)):

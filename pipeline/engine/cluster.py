@@ -29,6 +29,7 @@ from corpusmill.schemas.recipe import Cluster
 
 ANSWER = 10.0  # seconds in which a scheduler must answer at its address, and have a worker
 FETCH = 60.0  # seconds for the result of a finished task, before it is looked whether to go on waiting
+LITTLE = 16 << 20  # bytes of text of a run for which starting processes of its own does not pay
 
 
 class SchedulerLost(Exception):
@@ -39,8 +40,8 @@ class Workers:
     """A `Scheduler` on Dask. Nothing starts before the first task, so a finished run costs no start-up.
 
     `address` is a running scheduler (`tcp://host:port`), or the file that it wrote its address to (`dask scheduler
-    --scheduler-file`); otherwise a LocalCluster on loopback with `config.workers` processes (default: the cores); 0 runs
-    the tasks in this process. What becomes of the workers is logged (`corpusmill.pipeline.engine.watch`).
+    --scheduler-file`); otherwise a LocalCluster on loopback with `config.workers` processes (default: the cores, see `adapt`);
+    0 runs the tasks in this process. What becomes of the workers is logged (`corpusmill.pipeline.engine.watch`).
     """
 
     def __init__(self, config: Cluster, address: str | None = None, progress: Progress | None = None) -> None:
@@ -78,6 +79,12 @@ class Workers:
         if self.address:
             return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
         return max(1, count_of_workers(self.config))
+
+    def adapt(self, text_bytes: float) -> int:
+        """How many workers a run over so much text has: by default none, but this process, for no more than `LITTLE`."""
+        if self.config.workers is None and 0 < text_bytes <= LITTLE:
+            self.config = self.config.model_copy(update={"workers": 0})
+        return self.count
 
     def everywhere(
         self, function: Callable[..., Result], *arguments: Any, patience: float = 0.0

@@ -99,8 +99,11 @@ class Scheduler(Protocol):
     `function` and its items travel to other processes: module-level functions, or `functools.partial` of
     them, with small arguments (partition names and folders, never tables). Results come back in the order
     of the items. A task whose worker died is tried again; one that keeps dying raises `WorkError`. `sizes`
-    (bytes per item) turns the progress into MB/s.
+    (bytes per item) turns the progress into MB/s. `count`: how many tasks run at a time.
     """
+
+    @property
+    def count(self) -> int: ...
 
     def map(
         self,

@@ -67,6 +67,8 @@ def partitions(folder: Folder, docs: pa.Table, count: int, shuffle: int | None =
 class Here:
     """A scheduler that works in this process; `order` permutes the order of the tasks, `stop_after` kills."""
 
+    count = 1
+
     def __init__(self, reverse: bool = False, stop_after: int | None = None) -> None:
         self.reverse, self.stop_after, self.done = reverse, stop_after, 0
 

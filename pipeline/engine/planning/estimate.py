@@ -4,7 +4,7 @@ wrong at that size."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -95,12 +95,14 @@ def plan(
     return _whole(found, shape, documents, terms, held, known)
 
 
-def of_run(planned: Sequence[Planned], sources: int, workers: int, object_store: bool) -> RunPlan:
-    """What the stages that must run will do with the present input."""
+def of_run(
+    planned: Sequence[Planned], sources: int, workers: Callable[[float], int], object_store: bool
+) -> RunPlan:
+    """What the stages that must run will do with the present input. `workers`: how many so many bytes of text have."""
     source = planned[0].stage
     shape = source.shape() if isinstance(source, SourceStage) else Shape(0.0, 0.0, 0.0, 0.0, 0.0)
     finished = [entry.done for entry in planned if entry.done is not None]
-    terms = Terms(workers, object_store)
+    terms = Terms(workers(shape.text_bytes), object_store)
     return plan([entry.stage for entry in planned], shape, terms, sources, finished=finished)
 
 

@@ -139,6 +139,10 @@ class MeteredScheduler:
         self.booked: dict[str, Booked] = {}
         self._earlier: dict[str, Booked] = {}
 
+    @property
+    def count(self) -> int:
+        return self.inner.count
+
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item], label: str,
         sizes: Sequence[int] | None = None,

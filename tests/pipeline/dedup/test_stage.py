@@ -12,9 +12,21 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.stage import Dedup, remove
 from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.stage import Context
 from corpusmill.schemas.dedup import DedupParams
 from corpusmill.schemas.tables import DECISIONS, DOCUMENTS
-from tests.pipeline.dedup.helpers import Doc, chain, dedup, docs_of, edited, recipe, table, words
+from tests.conftest import Serial
+from tests.pipeline.dedup.helpers import (
+    Doc,
+    chain,
+    dedup,
+    docs_of,
+    edited,
+    partitions,
+    recipe,
+    table,
+    words,
+)  # fmt: skip
 
 NEARDUP = Path(__file__).resolve().parents[4] / "shared/data/neardup/mccormick_minhash"
 
@@ -223,3 +235,14 @@ def test_labelled_near_copies_are_found(root: Folder, size: int) -> None:
     result = dedup(root, docs, 3)
     found = {frozenset((names[x], names[row["duplicate_of"]])) for x, row in result.removed.items()}
     assert found == truth
+
+
+def test_the_estimate_is_for_the_workers_that_the_run_has(root: Folder) -> None:
+    class Three(Serial):
+        count = 3
+
+    lines: list[str] = []
+    parts = partitions(root / "in", docs_of([f"one text, number {n}, of some words" for n in range(9)]), 2)
+    stage = Dedup(recipe())
+    stage.prepare(Context(stage.recipe, root, root / "dedup", parts, {}, Three(), lines.append))
+    assert " on 3 workers" in "\n".join(lines)

@@ -16,7 +16,7 @@ import pytest
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine import watch
-from corpusmill.pipeline.engine.cluster import Workers
+from corpusmill.pipeline.engine.cluster import LITTLE, Workers
 from corpusmill.pipeline.engine.local_workers import PATIENCE
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
@@ -204,3 +204,20 @@ def test_a_replacement_that_dies_while_it_starts_is_replaced(
 def test_workers_of_this_machine_are_not_waited_for_as_long_as_a_cluster(workers: Workers) -> None:
     assert workers.map(square, [2], "square") == [4]
     assert workers._watch.patience == PATIENCE < Cluster().patience
+
+
+def test_little_text_has_no_workers() -> None:
+    cores, here = os.cpu_count() or 1, os.getpid()
+    assert Workers(Cluster()).adapt(LITTLE + 1) == cores
+    assert Workers(Cluster()).adapt(0) == cores  # not known
+    assert Workers(Cluster(workers=3)).adapt(1) == 3
+    with Workers(Cluster(), progress=Progress(quiet=True)) as scheduler:
+        assert scheduler.adapt(LITTLE) == 1
+        assert scheduler.map(process, [1, 2], "little") == [here, here]
+    with Workers(Cluster(), progress=Progress(quiet=True)) as scheduler:
+        scheduler.adapt(LITTLE + 1)
+        assert here not in scheduler.map(process, [1, 2], "much")
+
+
+def process(_: int) -> int:
+    return os.getpid()

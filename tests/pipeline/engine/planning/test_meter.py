@@ -20,6 +20,8 @@ from corpusmill.schemas.recipe import Cluster
 
 
 class Serial:
+    count = 1
+
     def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], label: str, sizes: Any = None
     ) -> list[Any]:
