@@ -21,6 +21,7 @@ from typing import Any, TypeVar, overload
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.types import IntegerLiteral
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -57,11 +58,24 @@ def cache_folder() -> Path:
 
 def _compiled(function: Callable[..., Any], inline: Any) -> Any:
     dispatcher: Any = numba.njit(nogil=True, inline=inline)(function)
+    compile_ = dispatcher.compile
     with suppress(RuntimeError):  # no locator: the folder cannot be written
         dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]
         file = Path(dispatcher._cache.cache_path, f"{function.__qualname__}.lock")
-        dispatcher.compile = partial(_alone, file, dispatcher.compile)
+        compile_ = partial(_alone, file, compile_)
+    dispatcher.compile = partial(_once_for_integers, compile_)
     return dispatcher
+
+
+def _once_for_integers(compile_: Callable[[Any], Any], signature: Any) -> Any:
+    """Numba would compile a kernel again for each integer constant that another kernel passes to it."""
+    arguments = signature if isinstance(signature, tuple) else signature.args
+    return compile_(
+        tuple(
+            argument.literal_type if isinstance(argument, IntegerLiteral) else argument
+            for argument in arguments
+        )
+    )
 
 
 def _alone(file: Path, compile_: Callable[[Any], Any], signature: Any) -> Any:

@@ -32,16 +32,17 @@ def view(text: pa.Array) -> tuple[I64, npt.NDArray[np.uint8]]:
         where = np.frombuffer(offsets, np.int64, len(text) + 1, text.offset * 8)
     if data is not None and data.size and len(text):
         values = np.frombuffer(data, np.uint8)
-    return _frozen(where), _frozen(values)
+    return frozen(where), frozen(values)
 
 
 def arguments(text: pa.Array, rows: I64) -> tuple[I64, npt.NDArray[np.uint8], I64]:
     """What the kernels take: `view(text)` and `rows`, none of them writable, since Numba compiles again for every
     kind of array."""
-    return *view(text), _frozen(np.ascontiguousarray(rows, np.int64))
+    return *view(text), frozen(np.ascontiguousarray(rows, np.int64))
 
 
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view that cannot be written to: the type for which the kernels that read texts are compiled."""
     array = array.view()
     array.flags.writeable = False
     return array

@@ -45,6 +45,35 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     assert sum(misses for _, misses in found) == hits_and_misses(tmp_path / "alone")[1]
 
 
+CONSTANTS = """
+from corpusmill.common.kernel_cache import compiled
+
+@compiled
+def power(base, exponent):
+    result = 1
+    for _ in range(exponent):
+        result *= base
+    return result
+
+@compiled
+def sums(n):
+    return power(n, 2) + power(n, 3) + power(2, n) + power(-1, 5)
+
+assert sums(4) == 16 + 64 + 16 - 1
+assert set(power.nopython_signatures) <= {int64(int64, int64)}  # none where `sums` is loaded
+print(len(power.nopython_signatures))
+"""
+
+
+def test_a_kernel_is_compiled_once_for_all_integers_that_another_passes(tmp_path: Path) -> None:
+    script = tmp_path / "constants.py"
+    script.write_text("from numba import int64\n" + CONSTANTS)
+    env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "CORPUSMILL_KERNEL_CACHE": str(tmp_path / "cache")}
+    for expected in ("1", "0"):
+        done = subprocess.run([sys.executable, str(script)], env=env, check=True, capture_output=True, text=True)
+        assert done.stdout.strip() == expected
+
+
 RECURSIVE = """
 from corpusmill.common.kernel_cache import compiled
 

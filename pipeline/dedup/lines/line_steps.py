@@ -100,7 +100,7 @@ def texts_of(job: Job, item: Scan) -> Texts:
         before = shuffle.read(job.work, item.before, SPAN)
         columns = [np.ascontiguousarray(before[name], np.int64) for name in ("row", "start", "stop")]
         pieces = span_edges.settle(offsets, data, word_rule.rule(), *columns)
-        data, offsets = cuts.splice(data, offsets, pieces)
+        data, offsets = map(cuts.frozen, cuts.splice(data, offsets, pieces))
     hi, lo = shuffle.words(one_array(docs["doc_id"]))
     return Texts(
         hi, lo, sources, source, order[source], fixed[source], original, before, pieces, offsets, data
