@@ -5,6 +5,9 @@ a test is about, `launch` forks the processes from a server instead: each is a p
 output and exit code, in which modules are imported and nothing has run. torchrun itself is the subject of tests elsewhere
 (tests/train/test_processes.py, tests/train/checkpoint/test_kills.py, tests/golden).
 
+What a command of `preload="commands"` starts for Dask's workers is forked as well, by Dask's own option for that
+(`distributed.worker.multiprocessing-method: forkserver`), from a process that is forked here instead of started.
+
 The server has one thread and runs no tensor operation, so that a fork is safe. It belongs to one pytest process and ends
 with it. For each launch it forks a launcher, which forks the ranks, opens a store for them on a free port, and waits: if a
 rank fails, the others have 2 s to fail with it and are killed then; after `timeout` each rank prints where it stands.
@@ -31,8 +34,9 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import connection, forkserver
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 600  # a launch that hangs fails then
@@ -44,7 +48,7 @@ PRELOAD = {
         "corpusmill.train.commands.train",
     ),
     "commands": (
-        "numba", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "corpusmill.pipeline.commands.stages",
+        "numba", "distributed", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "corpusmill.pipeline.commands.stages",
         "corpusmill.pipeline.engine.runner", "corpusmill.pipeline.inspect.verify", "pandas", "scipy.sparse.csgraph",
         *(f"corpusmill.pipeline.{stage}.stage" for stage in (
             "ingest", "filter", "dedup", "decontaminate", "redact", "split", "tokenizer", "shard", "report",
@@ -92,19 +96,55 @@ def launch(
     More than one find each other like those of torchrun: RANK, WORLD_SIZE and a store of their own. A `module` of the
     form "package.module:function" is called with the arguments.
     """
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
-    assert "PYTHONHASHSEED" not in (env or {}), "is read when an interpreter starts: use a process of its own"
-    with tempfile.TemporaryDirectory(prefix="launch-") as folder:
+    return Started(size, module, *arguments, env=env, cwd=cwd, timeout=timeout, preload=preload).end()
+
+
+class Started:
+    """What `launch` has forked, while it runs."""
+
+    def __init__(
+        self, size: int, module: str, *arguments: Any, env: Mapping[str, str] | None = None, cwd: Path = ROOT,
+        timeout: float = SECONDS, preload: str = "train", session: bool = False,
+    ) -> None:  # fmt: skip
+        """`session`: each process leads a session of its own, and so a process group."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+        assert "PYTHONHASHSEED" not in (env or {}), (
+            "is read when an interpreter starts: use a process of its own"
+        )
+        self._folder = tempfile.TemporaryDirectory(prefix="launch-")
         request = {
             "size": size, "module": module, "arguments": [str(argument) for argument in arguments],
-            "env": environment, "cwd": str(cwd), "timeout": timeout, "folder": folder,
+            "env": environment, "cwd": str(cwd), "timeout": timeout, "folder": self._folder.name, "session": session,
         }  # fmt: skip
-        answer = _server(preload, os.getpid()).ask(json.dumps(request).encode())
-        outputs, errors = (
-            [Path(folder, f"{rank}.{name}").read_text(errors="replace") for rank in range(size)]
-            for name in ("out", "err")
-        )
-    return Finished(answer["codes"], outputs, errors, answer["seconds"], answer["reason"])
+        self._server = _server(preload, os.getpid())
+        self._answers = self._server.ask(json.dumps(request).encode())
+        self._finished: Finished | None = None
+        self.pids: list[int] = self._answer()
+
+    def _answer(self) -> Any:
+        line = self._answers.readline()
+        if not line:
+            raise RuntimeError(f"the launcher died; its server's exit code is {self._server.process.poll()}")
+        return json.loads(line)
+
+    def ended(self) -> bool:
+        """Whether all have ended."""
+        return self._finished is not None or bool(select.select([self._answers], [], [], 0)[0])
+
+    def end(self) -> Finished:
+        """Wait for their end."""
+        if self._finished is None:
+            with self._folder as folder, self._answers:
+                answer = self._answer()
+                outputs, errors = (
+                    [
+                        Path(folder, f"{rank}.{name}").read_text(errors="replace")
+                        for rank in range(len(self.pids))
+                    ]
+                    for name in ("out", "err")
+                )
+            self._finished = Finished(answer["codes"], outputs, errors, answer["seconds"], answer["reason"])
+        return self._finished
 
 
 class _Server:
@@ -119,19 +159,17 @@ class _Server:
                 env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
 
-    def ask(self, request: bytes) -> dict[str, Any]:
+    def ask(self, request: bytes) -> IO[bytes]:
+        """Its two answers are lines: process ids, then what became of them."""
         read, write = os.pipe()
-        with tempfile.TemporaryFile() as file, os.fdopen(read, "rb") as answers:
+        with tempfile.TemporaryFile() as file:
             file.write(request)
             file.seek(0)
             try:
                 socket.send_fds(self.socket, [b"launch"], [write, file.fileno()])
             finally:
                 os.close(write)
-            answer = answers.read()
-        if not answer:
-            raise RuntimeError(f"the launcher died; its server's exit code is {self.process.poll()}")
-        return json.loads(answer)
+        return os.fdopen(read, "rb", buffering=0)  # `select` looks at what is not read yet
 
 
 @functools.cache
@@ -148,12 +186,17 @@ def _serve(descriptor: int, modules: Sequence[str]) -> None:
         except ImportError:  # an optional one
             if module.startswith("corpusmill"):
                 raise
+    if "numba" in modules:  # what every process does before its first kernel: 1 s of CPU
+        from numba.core.registry import cpu_target
+
+        cpu_target.typing_context.refresh()  # type: ignore[no-untyped-call]
+        cpu_target.target_context.refresh()
     gc.collect()
     gc.freeze()
-    connection = socket.socket(fileno=descriptor)
+    requests = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # launchers answer by themselves
     while True:
-        message, descriptors, *_ = socket.recv_fds(connection, 16, 2)
+        message, descriptors, *_ = socket.recv_fds(requests, 16, 2)
         if not message:
             return
         names = {Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in _threads()}
@@ -166,7 +209,7 @@ def _serve(descriptor: int, modules: Sequence[str]) -> None:
         }, names
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            connection.close()
+            requests.close()
             try:
                 with os.fdopen(descriptors[1], "rb") as file:
                     _launch(json.loads(file.read()), descriptors[0])
@@ -196,6 +239,7 @@ def _launch(request: dict[str, Any], answer: int) -> None:
                     os.close(read)
             _rank(request, rank, ports[rank][0])
         ranks[pid] = rank
+    os.write(answer, json.dumps(list(ranks)).encode() + b"\n")
     store = None
     if size > 1:  # only now: it has threads
         from torch.distributed import TCPStore
@@ -229,13 +273,15 @@ def _launch(request: dict[str, Any], answer: int) -> None:
             end = time.monotonic() + 60
         time.sleep(0.003)
     with os.fdopen(answer, "wb") as file:
-        file.write(json.dumps({"codes": codes, "seconds": seconds, "reason": reason}).encode())
+        file.write(json.dumps({"codes": codes, "seconds": seconds, "reason": reason}).encode() + b"\n")
 
 
 def _rank(request: dict[str, Any], rank: int, port: int) -> None:
     """One process, from its fork to its end."""
     code = 1
     try:
+        if request["session"]:
+            os.setsid()
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(
                 os.open(f"{request['folder']}/{rank}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number
@@ -250,6 +296,8 @@ def _rank(request: dict[str, Any], rank: int, port: int) -> None:
                 RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(request["size"]), MASTER_ADDR="127.0.0.1",
                 MASTER_PORT=number, TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0",
             )  # fmt: skip
+        if "distributed" in sys.modules:
+            _fork_workers()
         module, _, function = request["module"].partition(":")
         sys.argv = [module, *request["arguments"]]
         if function:
@@ -269,6 +317,27 @@ def _rank(request: dict[str, Any], rank: int, port: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)  # gloo's threads may abort a process that unwinds while a peer is leaving
+
+
+def _fork_workers() -> None:
+    """Have Dask's workers forked: what `forkserver.ensure_running` does, but that the server is no new interpreter."""
+    import dask
+
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    server: Any = forkserver._forkserver  # type: ignore[attr-defined]
+    server._forkserver_address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
+    alive, server._forkserver_alive_fd = os.pipe()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(server._forkserver_address)
+        listener.listen()
+        if (pid := os.fork()) == 0:
+            os.close(server._forkserver_alive_fd)
+            try:
+                forkserver.main(listener.detach(), alive, [])  # type: ignore[attr-defined]
+            finally:
+                os._exit(0)
+    os.close(alive)
+    server._forkserver_pid = pid
 
 
 if __name__ == "__main__":

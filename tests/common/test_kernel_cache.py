@@ -70,7 +70,9 @@ def test_a_kernel_is_compiled_once_for_all_integers_that_another_passes(tmp_path
     script.write_text("from numba import int64\n" + CONSTANTS)
     env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "CORPUSMILL_KERNEL_CACHE": str(tmp_path / "cache")}
     for expected in ("1", "0"):
-        done = subprocess.run([sys.executable, str(script)], env=env, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, str(script)], env=env, check=True, capture_output=True, text=True
+        )
         assert done.stdout.strip() == expected
 
 

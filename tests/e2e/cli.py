@@ -34,23 +34,18 @@ report: {{samples: 1}}
 """
 
 
-# Commands that start no processes: they may run in a fork. Those that use PyTorch, and those that do not.
-LOCAL = {
-    "train": {"train", "evaluate", "generate", "plan", "batch", "contamination"},
-    "commands": {"verify", "why", "find", "trace", "report", "what-if", "compare"},
-}
+# Commands that use PyTorch: they are forked from a process that has imported it.
+WITH_TORCH = {"train", "evaluate", "generate", "plan", "batch", "contamination"}
 
 
 def corpusmill(
     *arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT
 ) -> Finished | subprocess.CompletedProcess[str]:
-    """`corpusmill ARGUMENTS` to its end, in a process with everything imported where it starts no other one."""
+    """`corpusmill ARGUMENTS` to its end, in a process forked from one that has everything imported, as are its workers; in
+    one of a new interpreter for a hash seed."""
     words = [str(argument) for argument in arguments]
-    alone = "--workers" in words and words[words.index("--workers") + 1] == "0"
-    preload = next(
-        (name for name, commands in LOCAL.items() if words[0] in commands), "commands" if alone else None
-    )
-    if preload is None or "PYTHONHASHSEED" in (env or {}):
+    preload = "train" if words[0] in WITH_TORCH else "commands"
+    if "PYTHONHASHSEED" in (env or {}):
         return started(*arguments, env=env, check=check, cwd=cwd)
     result = launch(1, "corpusmill", *words, env={"COLUMNS": "80", **(env or {})}, cwd=cwd, preload=preload)
     return checked(result, words, check)

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,11 +17,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from corpusmill.common.storage import Folder
-from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import published
-from tests.forks import launch
+from tests.forks import Started, launch
 
 DOCUMENTS = 1500
+THREADS = 6  # of a worker that can take tasks: 8 or more
 CUT = "ingest.partition_mb=0.12"  # of the corpus: about 20 partitions, and so some hundreds of tasks
 
 
@@ -96,55 +95,54 @@ class Watched:
         self.folders = [Folder(folder) for folder in folders]
         self.pause = 0.1 if any("://" in folder for folder in folders) else 0.02  # each look costs CPU time
         self.started = time.monotonic()
-        env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "corpusmill", *command, "--quiet"], stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env=env, cwd=ROOT, start_new_session=True,
-        )  # fmt: skip
+        self.process = Started(
+            1, "corpusmill", *command, "--quiet", preload="commands", session=True, timeout=400
+        )
+        (self.pid,) = self.process.pids
 
     def files(self) -> list[str]:
         return [entry.path for folder in self.folders for entry in folder.list()]
 
     def wait_for(self, count: int) -> bool:
         """Until there are so many files; whether it lives then."""
-        while self.process.poll() is None:
+        while not self.process.ended():
             if len(self.files()) >= count:
-                return self.process.poll() is None
+                return not self.process.ended()
             time.sleep(self.pause)
         return False
 
     def workers(self, busy: bool = True) -> list[int]:
-        """The process ids of its Dask workers; `busy`: of those that have had a task."""
+        """The process ids of its Dask workers, which are forked from a child of its own; `busy`: of those that have got
+        as far as starting the threads that a worker has."""
         found = []
-        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):  # a thread or a process that has ended
-                for child in map(int, task.read_text().split()):
-                    line = Path(f"/proc/{child}/cmdline").read_bytes()
-                    loaded = Path(f"/proc/{child}/maps").read_bytes()
-                    if b"multiprocessing.spawn" in line and (b"libarrow" in loaded or not busy):
-                        found.append(child)
+        for server in _children(self.pid):
+            for worker in _children(server):
+                with contextlib.suppress(OSError):  # it has ended
+                    if not busy or len(list(Path(f"/proc/{worker}/task").iterdir())) >= THREADS:
+                        found.append(worker)
         return found
 
     def kill(self, whole: bool) -> None:
         """SIGKILL the driver, with all of its workers or alone."""
-        if whole:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        else:
-            self.process.kill()
-        self.process.wait()
+        (os.killpg if whole else os.kill)(self.pid, signal.SIGKILL)
+        self.process.end()
 
     def end(self) -> tuple[int, str]:
         """Wait for its end, not for ever: (exit code, what it said on stderr)."""
-        try:
-            error = self.process.communicate(timeout=400)[1]
-        except subprocess.TimeoutExpired:
-            self.kill(True)
-            raise
-        return self.process.returncode, error.decode()
+        done = self.process.end()
+        return done.returncode, done.stderr
 
     def finish(self) -> None:
         code, error = self.end()
         assert code == 0, error
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread or a process that has ended
+            found += map(int, task.read_text().split())
+    return found
 
 
 def no_one_left(group: int) -> bool:
@@ -182,7 +180,7 @@ class Killing:
             if watched.wait_for(count):
                 watched.kill(whole())
                 self.kills.append(frozenset(steps(watched.files())))
-            self.groups.append(watched.process.pid)
+            self.groups.append(watched.pid)
 
     def finish(self) -> None:
         """The command once more, to its end; nothing of the killed ones is left then."""
@@ -201,7 +199,7 @@ class Unbroken:
     def __init__(self, command: Sequence[str], *folders: str) -> None:
         watched = Watched(command, *folders)
         self.most = 0
-        while watched.process.poll() is None:
+        while not watched.process.ended():
             self.most = max(self.most, len(watched.files()))
             time.sleep(0.1)
         watched.finish()

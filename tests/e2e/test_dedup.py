@@ -161,7 +161,7 @@ def test_workers_killed_while_they_start(
     for worker in old:
         os.kill(worker, signal.SIGKILL)
     killed: set[int] = set()
-    while watched.process.poll() is None and len(killed) < 2:
+    while not watched.process.ended() and len(killed) < 2:
         for worker in set(watched.workers(busy=False)) - old - killed:
             os.kill(worker, signal.SIGKILL)
             killed.add(worker)
