@@ -21,6 +21,7 @@ from typing import Any, TypeVar, overload
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.sigutils import normalize_signature
 from numba.core.types import IntegerLiteral
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -69,13 +70,8 @@ def _compiled(function: Callable[..., Any], inline: Any) -> Any:
 
 def _once_for_integers(compile_: Callable[[Any], Any], signature: Any) -> Any:
     """Numba would compile a kernel again for each integer constant that another kernel passes to it."""
-    arguments = signature if isinstance(signature, tuple) else signature.args
-    return compile_(
-        tuple(
-            argument.literal_type if isinstance(argument, IntegerLiteral) else argument
-            for argument in arguments
-        )
-    )
+    types, _ = normalize_signature(signature)  # type: ignore[no-untyped-call]
+    return compile_(tuple(kind.literal_type if isinstance(kind, IntegerLiteral) else kind for kind in types))
 
 
 def _alone(file: Path, compile_: Callable[[Any], Any], signature: Any) -> Any:

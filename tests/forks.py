@@ -104,9 +104,10 @@ class Started:
 
     def __init__(
         self, size: int, module: str, *arguments: Any, env: Mapping[str, str] | None = None, cwd: Path = ROOT,
-        timeout: float = SECONDS, preload: str = "train", session: bool = False,
+        timeout: float = SECONDS, preload: str = "train", session: bool = False, spawn: bool = False,
     ) -> None:  # fmt: skip
-        """`session`: each process leads a session of its own, and so a process group."""
+        """`session`: each process leads a session of its own, and so a process group. `spawn`: Dask's workers are new
+        interpreters, as by default."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
         assert "PYTHONHASHSEED" not in (env or {}), (
             "is read when an interpreter starts: use a process of its own"
@@ -115,6 +116,7 @@ class Started:
         request = {
             "size": size, "module": module, "arguments": [str(argument) for argument in arguments],
             "env": environment, "cwd": str(cwd), "timeout": timeout, "folder": self._folder.name, "session": session,
+            "spawn": spawn,
         }  # fmt: skip
         self._server = _server(preload, os.getpid())
         self._answers = self._server.ask(json.dumps(request).encode())
@@ -296,7 +298,7 @@ def _rank(request: dict[str, Any], rank: int, port: int) -> None:
                 RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(request["size"]), MASTER_ADDR="127.0.0.1",
                 MASTER_PORT=number, TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0",
             )  # fmt: skip
-        if "distributed" in sys.modules:
+        if "distributed" in sys.modules and not request["spawn"]:
             _fork_workers()
         module, _, function = request["module"].partition(":")
         sys.argv = [module, *request["arguments"]]

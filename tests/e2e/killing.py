@@ -89,14 +89,17 @@ def kill_at(folder: str, pattern: str, *arguments: str) -> None:
 
 
 class Watched:
-    """A command in a session of its own, watched by the files that appear in some folders."""
+    """A command in a session of its own, watched by the files that appear in some folders.
 
-    def __init__(self, command: Sequence[str], *folders: str) -> None:
+    `spawn`: its workers are new interpreters, which take seconds to start; else they are forked.
+    """
+
+    def __init__(self, command: Sequence[str], *folders: str, spawn: bool = False) -> None:
         self.folders = [Folder(folder) for folder in folders]
         self.pause = 0.1 if any("://" in folder for folder in folders) else 0.02  # each look costs CPU time
         self.started = time.monotonic()
         self.process = Started(
-            1, "corpusmill", *command, "--quiet", preload="commands", session=True, timeout=400
+            1, "corpusmill", *command, "--quiet", preload="commands", session=True, spawn=spawn, timeout=400
         )
         (self.pid,) = self.process.pids
 
@@ -112,12 +115,13 @@ class Watched:
         return False
 
     def workers(self, busy: bool = True) -> list[int]:
-        """The process ids of its Dask workers, which are forked from a child of its own; `busy`: of those that have got
-        as far as starting the threads that a worker has."""
+        """The process ids of its Dask workers: children that were spawned, or what a child has forked. `busy`: of those
+        that have started the threads that a worker has."""
         found = []
-        for server in _children(self.pid):
-            for worker in _children(server):
-                with contextlib.suppress(OSError):  # it has ended
+        for child in _children(self.pid):
+            with contextlib.suppress(OSError):  # a process that has ended
+                spawned = b"multiprocessing.spawn" in Path(f"/proc/{child}/cmdline").read_bytes()
+                for worker in [child] if spawned else _children(child):
                     if not busy or len(list(Path(f"/proc/{worker}/task").iterdir())) >= THREADS:
                         found.append(worker)
         return found

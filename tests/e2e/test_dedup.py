@@ -155,7 +155,7 @@ def test_workers_killed_while_they_start(
     """As by a machine short of memory: others take their place, or the run ends with a one-line error. It
     does not wait for ever for a worker that never comes."""
     out = tmp_path / "out"
-    watched = Watched(arguments(crawl, out), str(out))
+    watched = Watched(arguments(crawl, out), str(out), spawn=True)
     assert watched.wait_for(files)
     old = set(watched.workers(busy=False))
     for worker in old:

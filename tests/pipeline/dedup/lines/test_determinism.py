@@ -11,7 +11,7 @@ import pytest
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.dedup.lines import line_deduplication as run_module
-from corpusmill.pipeline.dedup.lines import line_steps
+from corpusmill.pipeline.dedup.lines import line_kernels, line_steps
 from corpusmill.pipeline.engine.cluster import Workers
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.dedup import LineParams
@@ -74,6 +74,21 @@ def test_any_partitions_order_and_ranges(
     if params is LINE:
         assert any(not name.startswith("000000") for name in names), "several ranges"
         assert any(name.endswith("-001.lost") for name in names), "of several shares"
+
+
+def test_texts_that_were_cut_need_no_kernel_of_their_own(
+    corpus: list[Doc], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba compiles another one for arrays that can be written to."""
+    scan, seen = line_kernels.scan, []
+
+    def recorded(offsets: Any, data: Any, *rest: Any) -> Any:
+        seen.append((offsets.flags.writeable, data.flags.writeable))
+        return scan(offsets, data, *rest)
+
+    monkeypatch.setattr(line_kernels, "scan", recorded)
+    run(Folder(tmp_path), corpus, C4)
+    assert len(seen) > 2 and set(seen) == {(False, False)}
 
 
 def published(found: Found) -> dict[str, bytes]:
