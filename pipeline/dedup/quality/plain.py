@@ -7,6 +7,7 @@ than Unicode 14 the kernels know nothing and a later Python does; texts made of 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import lru_cache
 from typing import NamedTuple
@@ -14,6 +15,9 @@ from typing import NamedTuple
 from corpusmill.pipeline.text.word_rule import CONJOINING, UNSPACED
 
 Shingles = set[tuple[str, ...]]
+# What a character is to the limits of words, and a word of such: one letter and what goes with it, or one that stands alone.
+_PLACES = {"letter": "L", "join": "L", "alone": "A", "mark": "M", "skip": "M", "space": " "}
+_WORD = re.compile("L[LM]*|AM*")
 
 
 class Kind(NamedTuple):
@@ -127,17 +131,5 @@ def jaccard(a: Shingles, b: Shingles) -> float:
 
 def spans(text: str) -> list[tuple[int, int]]:
     """Where the words of a text lie: (start, end) of each, in order; for edits of the text itself."""
-    kinds = {character: kind_of(character).name for character in set(text)}
-    found: list[tuple[int, int]] = []
-    start, last = -1, ""
-    for place, character in enumerate(text):
-        kind = kinds[character]
-        if start >= 0 and (kind in ("mark", "skip") or (kind in ("letter", "join") and last != "alone")):
-            continue
-        if start >= 0:
-            found.append((start, place))
-        start = place if kind in ("letter", "join", "alone") else -1
-        last = kind
-    if start >= 0:
-        found.append((start, len(text)))
-    return found
+    places = {ord(character): _PLACES[kind_of(character).name] for character in set(text)}
+    return [match.span() for match in _WORD.finditer(text.translate(places))]

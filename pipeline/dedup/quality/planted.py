@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -102,14 +104,16 @@ def edited(text: str, target: float, seed: int, shingling: Shingling) -> tuple[s
     if len(places) < WORDS:
         return None
     own = _set(text, shingling)
-    edits = _edits(text, places, random.Random(seed))
-    low, high = 0, len(edits) + 1  # low edits leave more than the target, high ones less
+    edits: list[Edit] = []
+    more = _edits(text, places, random.Random(seed))
+    low, high = 0, len(places) + 1  # low edits leave more than the target, high ones less
     best = "", -1.0
     count = round(len(places) * _lost(target) / shingling.params.ngram)
     for _ in range(TRIES):
         count = min(max(count, low + 1), high - 1)
         if count <= low:
             break
+        edits += islice(more, max(0, count - len(edits)))
         copy = apply(text, places, edits[:count])
         found = float(minhash.jaccard(*own, *_set(copy, shingling), _FIRST, _FIRST)[0])
         if found < 1 and abs(found - target) < abs(best[1] - target):
@@ -131,8 +135,8 @@ def _lost(jaccard: float) -> float:
     return (1 - jaccard) / (1 + jaccard)
 
 
-def _edits(text: str, places: list[tuple[int, int]], chance: random.Random) -> list[Edit]:
-    """A row of edits, one for each word: in any order, or from one word on."""
+def _edits(text: str, places: list[tuple[int, int]], chance: random.Random) -> Iterator[Edit]:
+    """A row of edits, one for each word: in any order, or from one word on. Most copies need few of them."""
     count = len(places)
     if chance.random() < 0.5:
         keys = [chance.random() for _ in range(count)]
@@ -140,7 +144,6 @@ def _edits(text: str, places: list[tuple[int, int]], chance: random.Random) -> l
     else:
         first = int(chance.random() * count)
         order = [(first + i) % count for i in range(count)]
-    edits = []
     for word in order:
         kind = chance.random()
         if chance.random() < 0.5:
@@ -148,8 +151,7 @@ def _edits(text: str, places: list[tuple[int, int]], chance: random.Random) -> l
             put = text[start:end]
         else:
             put = "".join(_LETTERS[int(chance.random() * 26)] for _ in range(7))
-        edits.append(Edit(word, 0.5 <= kind < 0.75, "" if kind >= 0.75 else put))
-    return edits
+        yield Edit(word, 0.5 <= kind < 0.75, "" if kind >= 0.75 else put)
 
 
 def apply(text: str, places: list[tuple[int, int]], edits: list[Edit]) -> str:

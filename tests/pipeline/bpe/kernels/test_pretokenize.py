@@ -9,8 +9,9 @@ from itertools import groupby
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from tokenizers import Regex, normalizers, pre_tokenizers
 
-from corpusmill.pipeline.bpe.classes import characters, classes
+from corpusmill.pipeline.bpe.classes import CODE_POINTS, EXPRESSIONS, characters, classes
 from corpusmill.pipeline.bpe.kernels.scan import cut_texts
 from corpusmill.pipeline.bpe.load import Bpe
 from tests.pipeline.bpe.vocabularies import FORMS, nasty, trained
@@ -89,6 +90,19 @@ def test_characters_of_all_categories(form: str) -> None:
 def test_every_character() -> None:
     """DeepSeek's form alone names ranges of ideographs."""
     check("deepseek", thinned(characters(), ("Cn", "Co")), FEW_PLACES)
+
+
+def test_characters_that_are_not_assigned_are_of_no_class() -> None:
+    """Those that `classes` does not ask about."""
+    points = set(range(CODE_POINTS)) - set(range(0xD800, 0xE000)) - set(map(ord, characters()))
+    beyond = "".join(map(chr, sorted(points)))
+    assert len(beyond) > 0xC0000
+    for expression in EXPRESSIONS.values():
+        assert normalizers.Replace(Regex(f"[^{expression}]+"), "").normalize_str(beyond) == ""
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    pieces = (beyond[start : start + 1024] for start in range(0, len(beyond), 1024))
+    assert all(len(digits.pre_tokenize_str(f"a{piece}a")) == 1 for piece in pieces)
+    check("deepseek", beyond[::0x1001] + beyond[-1], FEW_PLACES)
 
 
 def thinned(text: str, categories: Sequence[str] = ()) -> str:
