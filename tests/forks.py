@@ -6,7 +6,8 @@ output and exit code, in which modules are imported and nothing has run. torchru
 (tests/train/test_processes.py, tests/train/checkpoint/test_kills.py, tests/golden).
 
 What a command of `preload="commands"` starts for Dask's workers is forked as well, by Dask's own option for that
-(`distributed.worker.multiprocessing-method: forkserver`), from a process that is forked here instead of started.
+(`distributed.worker.multiprocessing-method: forkserver`), from a process that is forked here instead of started. So are the
+workers of `python -m tests.forks corpusmill ARGUMENTS`: a command in an interpreter of its own, for a hash seed of its own.
 
 The server has one thread and runs no tensor operation, so that a fork is safe. It belongs to one pytest process and ends
 with it. For each launch it forks a launcher, which forks the ranks, opens a store for them on a free port, and waits: if a
@@ -179,9 +180,7 @@ def _server(preload: str, _: int) -> _Server:
     return _Server(preload)
 
 
-def _serve(descriptor: int, modules: Sequence[str]) -> None:
-    """Fork a launcher for each request until the client is gone."""
-    faulthandler.enable()
+def _preload(modules: Sequence[str]) -> None:
     for module in modules:
         try:
             importlib.import_module(module)
@@ -195,6 +194,12 @@ def _serve(descriptor: int, modules: Sequence[str]) -> None:
         cpu_target.target_context.refresh()
     gc.collect()
     gc.freeze()
+
+
+def _serve(descriptor: int, modules: Sequence[str]) -> None:
+    """Fork a launcher for each request until the client is gone."""
+    faulthandler.enable()
+    _preload(modules)
     requests = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # launchers answer by themselves
     while True:
@@ -343,4 +348,10 @@ def _fork_workers() -> None:
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), sys.argv[2:])
+    if sys.argv[1].isdigit():
+        _serve(int(sys.argv[1]), sys.argv[2:])
+    else:
+        _preload(PRELOAD["commands"])
+        _fork_workers()
+        del sys.argv[0]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 EPILOG = "Start with: corpusmill init my-corpus"
 
 
-def build() -> typer.Typer:
-    """The whole command line."""
+def build(word: str = "") -> typer.Typer:
+    """The command line: of the command `word` alone, if there is one of this name, since each takes Typer some ms."""
     import typer
 
     from corpusmill.pipeline.commands.stages import register as register_pipeline
@@ -48,6 +48,10 @@ def build() -> typer.Typer:
 
     register_pipeline(app)
     register_trainer(app)
+    commands = [command for command in app.registered_commands if command.name == word]
+    groups = [group for group in app.registered_groups if group.name == word]
+    if commands or groups:
+        app.registered_commands, app.registered_groups = commands, groups
     _unwrapped(app)
     return app
 
@@ -91,7 +95,7 @@ def main() -> None:
         from corpusmill.common.errors import UserError, WorkError
 
         try:
-            build()()
+            build(*sys.argv[1:2])()
         except (UserError, WorkError) as error:
             sys.exit(report(error))
     except KeyboardInterrupt:

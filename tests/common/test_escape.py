@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common import escape
 from corpusmill.common.escape import spelled
+from tests.command_line import CliRunner
 
 ANY = st.text(max_size=200)
 BAD = "\x1b]0;x\x07\x9b\u202e\u2066\u200f\ufeff\u00ad\U000e0041\u2028\x85\r\n\t"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build as build_cli
 from corpusmill.common.errors import UserError
 from corpusmill.common.hugging_face import DEFAULT_END, TRAIN, end_token, read_given
 from corpusmill.pipeline.tokenizer.train import train
 from corpusmill.schemas.tokenizer import TokenizerParams
+from tests.command_line import CliRunner
 from tests.pipeline.tokenizer.test_tokenizer import build, corpus, prepared
 
 

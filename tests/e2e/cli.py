@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conftest import IMPORT_PATH, ROOT
@@ -41,21 +42,22 @@ WITH_TORCH = {"train", "evaluate", "generate", "plan", "batch", "contamination"}
 def corpusmill(
     *arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT
 ) -> Finished | subprocess.CompletedProcess[str]:
-    """`corpusmill ARGUMENTS` to its end, in a process forked from one that has everything imported, as are its workers; in
-    one of a new interpreter for a hash seed."""
+    """`corpusmill ARGUMENTS` to its end, in a process forked from one that has everything imported; in one of a new
+    interpreter for a hash seed. Workers are forked."""
     words = [str(argument) for argument in arguments]
     preload = "train" if words[0] in WITH_TORCH else "commands"
     if "PYTHONHASHSEED" in (env or {}):
-        return started(*arguments, env=env, check=check, cwd=cwd)
+        return started(*arguments, env=env, check=check, cwd=cwd, module=["tests.forks", "corpusmill"])
     result = launch(1, "corpusmill", *words, env={"COLUMNS": "80", **(env or {})}, cwd=cwd, preload=preload)
     return checked(result, words, check)
 
 
 def started(
-    *arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT
-) -> Finished | subprocess.CompletedProcess[str]:
+    *arguments: str | Path, env: dict[str, str] | None = None, check: bool = True, cwd: Path = ROOT,
+    module: Sequence[str] = ("corpusmill",),
+) -> Finished | subprocess.CompletedProcess[str]:  # fmt: skip
     """The finished process of `corpusmill ARGUMENTS`, of an interpreter of its own; its output as text."""
-    command = [sys.executable, "-m", "corpusmill", *map(str, arguments)]
+    command = [sys.executable, "-m", *module, *map(str, arguments)]
     environment = {
         **os.environ,
         "PYTHONPATH": IMPORT_PATH,

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build, in_lines
+from tests.command_line import CliRunner
 from tests.e2e.cli import corpusmill, started
 
 COMMANDS = [

@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.pipeline.inspect.lineage.find import Finder
 from corpusmill.pipeline.inspect.lineage.shards import Address
 from corpusmill.pipeline.inspect.lineage.show import as_json
 from corpusmill.pipeline.inspect.lineage.trace import Tracer, shards_of
+from tests.command_line import CliRunner
 from tests.conftest import shared
 from tests.e2e.cli import EXAMPLES, corpusmill
 from tests.pipeline.inspect.lineage.source import text_at

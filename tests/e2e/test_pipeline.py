@@ -7,8 +7,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +19,9 @@ import pytest
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.manifest import StageManifest
 from tests.browser import check_page
-from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill, difference, published, write_recipe
 from tests.e2e.killing import killed_without_workers, points
+from tests.forks import Started
 from tests.schemas.test_published import FILES
 
 if TYPE_CHECKING:
@@ -133,18 +131,14 @@ def test_dry_run_says_what_would_run_and_why(finished: Path) -> None:
 
 
 def kill_during(recipe: Path, moment: Callable[[], bool]) -> bool:
-    """Start the run with two workers and a hash seed of its own, SIGKILL everything of it as soon as `moment` has come;
-    whether it came before the end."""
-    command = [sys.executable, "-m", "corpusmill", "run", str(recipe), "--workers", "2"]
-    env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "PYTHONHASHSEED": "1"}
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=env, cwd=ROOT, start_new_session=True)
-    while process.poll() is None and not moment():
+    """Start the run with two workers, SIGKILL everything of it as soon as `moment` has come; whether it came before the end."""
+    process = Started(1, "corpusmill", "run", recipe, "--workers", "2", preload="commands", session=True)
+    while not process.ended() and not moment():
         time.sleep(0.01)
-    killed = process.poll() is None
+    killed = not process.ended()
     if killed:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        os.killpg(process.pids[0], signal.SIGKILL)
+    process.end()
     return killed
 
 
@@ -162,7 +156,7 @@ def test_kill_9_then_the_same_command_gives_the_same_bytes(
     assert kill_during(recipe, partial(there, run, "dedup/scratch/**/*"))
     assert killed_without_workers(run, "redact/parts/*.json", "run", recipe, "--workers", "0")
     assert killed_without_workers(run, "shards/scratch/**/*.json", "run", recipe, "--workers", "0")
-    corpusmill("run", recipe, "--workers", "0")
+    corpusmill("run", recipe, "--workers", "0", env={"PYTHONHASHSEED": "1"})
     assert difference(published(finished), published(run)) == []
     assert json.loads(corpusmill("verify", run, "--json").stdout)["problems"] == []
 
@@ -184,7 +178,7 @@ def test_kills_at_random_moments(finished: Path, corpus: Path, tmp_path: Path) -
     recipe = write_recipe(tmp_path / "small.yaml", corpus, run)
     most = sum(1 for _ in finished.rglob("*"))
     kills = [kill_during(recipe, partial(there, run, "**/*", count)) for count in points(chance, most, 6)]
-    corpusmill("run", recipe, "--workers", "0")
+    corpusmill("run", recipe, "--workers", "0", env={"PYTHONHASHSEED": "1"})
     assert sum(kills) >= 4 and difference(published(finished), published(tmp_path / "run")) == []
 
 

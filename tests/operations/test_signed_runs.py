@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.config import load
@@ -24,6 +23,7 @@ from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.schemas.manifest import RecordSignature, RunRecord, StageManifest
 from corpusmill.schemas.recipe import Recipe
+from tests.command_line import CliRunner
 from tests.conftest import Serial
 from tests.faults.shards import changed, kept, run, small, take  # noqa: F401 (fixtures)
 

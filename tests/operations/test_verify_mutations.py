@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.config import load
@@ -26,6 +25,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.inspect.verify import Verified, verify
 from corpusmill.schemas.recipe import Recipe
+from tests.command_line import CliRunner
 from tests.conftest import Serial, shared
 from tests.e2e.cli import EXAMPLES
 from tests.operations.mutations import CHANGES, RARE, linked, put, relinked, sibling

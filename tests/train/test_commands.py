@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.config import load, read_yaml
 from corpusmill.common.errors import UserError
@@ -24,6 +23,7 @@ from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate import baselines
 from corpusmill.train.trainer import train
+from tests.command_line import CliRunner
 from tests.conftest import ROOT
 
 

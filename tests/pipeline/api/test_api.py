@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import corpusmill
 from corpusmill.__main__ import build
 from corpusmill.pipeline.api.tables import write_input
 from corpusmill.schemas.tables import DOCUMENTS, LEDGER
+from tests.command_line import CliRunner
 
 SENTENCE = "The harbour of town number {} was built for the merchants who came with their ships, and it is still there."
 ITEM = "which of the seven rivers of the old kingdom was the first one to be crossed by a bridge of stone"

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.commands import classifier
 from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled
+from tests.command_line import CliRunner
 from tests.pipeline.filter.classifiers.helpers import made_set
 from tests.pipeline.filter.helpers import PROSE
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.commands.dedup import dedup_plan
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.schemas.manifest import Counts, PartitionManifest, PublishedFile, StageManifest
+from tests.command_line import CliRunner
 from tests.pipeline.dedup.helpers import docs_of, partitions
 
 NUMBERS = ["--documents", "10e9", "--bytes-per-document", "3000"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from typer.testing import CliRunner
-
 from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.signals.registry import MEASURES
+from tests.command_line import CliRunner
 from tests.pipeline.filter.test_plugins import QUESTIONS, plugin
 
 

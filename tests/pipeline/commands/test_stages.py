@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.pipeline.commands.stages import COMMANDS, _plain
 from corpusmill.schemas.recipe import STAGES
+from tests.command_line import CliRunner
 
 RECIPE_ONLY = {"remove_only_from"}  # a command of its own has one source
 

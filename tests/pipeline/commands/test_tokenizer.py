@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.commands.tokenizer import KINDS, chosen_kinds
 from corpusmill.schemas.tokenizer import TokenizerComparison
+from tests.command_line import CliRunner
 from tests.pipeline.corpus import words
 
 

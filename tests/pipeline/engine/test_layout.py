@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import corpusmill.pipeline.shard.plan
 from corpusmill.__main__ import build
@@ -17,6 +16,7 @@ from corpusmill.pipeline.engine.layout import read_record
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
 from corpusmill.pipeline.inspect.verify import verify
 from corpusmill.schemas.manifest import RunRecord, manifest_name
+from tests.command_line import CliRunner
 from tests.faults.shards import changed, run, run_recipe, small, tars  # noqa: F401 (fixtures)
 
 STAGES = {

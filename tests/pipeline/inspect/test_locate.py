@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.errors import WorkError
@@ -20,6 +19,7 @@ from corpusmill.pipeline.inspect.lineage.find import Found
 from corpusmill.pipeline.inspect.lineage.shards import Requests, Shards
 from corpusmill.pipeline.inspect.lineage.show import found_in_words
 from corpusmill.pipeline.inspect.locate import TextList
+from tests.command_line import CliRunner
 from tests.faults.dedup import Main, main  # noqa: F401 (a fixture)
 from tests.faults.shards import run, run_recipe, small  # noqa: F401 (fixtures)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.inspect.why import SHOWN, explain_all, why
 from corpusmill.schemas.tables import ID, LEDGER
+from tests.command_line import CliRunner
 
 
 @pytest.fixture

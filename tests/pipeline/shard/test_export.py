@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.commands.runs import shard_export
 from corpusmill.pipeline.shard.export import _TOKENS, _metric, export
 from corpusmill.pipeline.shard.read import iter_documents
+from tests.command_line import CliRunner
 from tests.pipeline.corpus import Here, contents
 from tests.pipeline.shard.helpers import build, corpus, indexes, rewritten
 

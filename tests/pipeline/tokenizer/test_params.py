@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.tokenizer.stage import Tokenizer
 from corpusmill.schemas.tokenizer import TokenizerParams
+from tests.command_line import CliRunner
 from tests.pipeline.corpus import recipe
 
 

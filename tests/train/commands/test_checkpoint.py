@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError, WorkError
@@ -17,6 +16,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.train import checkpoint
 from corpusmill.train.evaluate.splits import newest_checkpoint
 from corpusmill.train.tools import reshard
+from tests.command_line import CliRunner
 from tests.train.checkpoint.test_store import cut, flip, place, run, trained  # noqa: F401 (run: a fixture)
 
 

@@ -12,7 +12,6 @@ import pytest
 import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from corpusmill.common.config import load
 from corpusmill.common.errors import UserError
@@ -34,6 +33,7 @@ from corpusmill.train.evaluate.calibration import (
     reliability,
 )
 from corpusmill.train.trainer import train
+from tests.command_line import CliRunner
 from tests.train.evaluate.compare.test_compare import evaluated, scorer_of
 
 Make = Callable[..., dict[str, Any]]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.config import load
 from corpusmill.common.errors import UserError
@@ -23,6 +22,7 @@ from corpusmill.train.evaluate.divergence import agreements, divergences, mean_d
 from corpusmill.train.evaluate.documents import kept
 from corpusmill.train.model.split import Split
 from corpusmill.train.trainer import train
+from tests.command_line import CliRunner
 from tests.train.evaluate.scorer_layouts import batches
 from tests.train.evaluate.test_scorer import scorer
 from tests.train.generate.models import model

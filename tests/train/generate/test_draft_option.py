@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.config import load
 from corpusmill.common.errors import UserError
@@ -20,6 +19,7 @@ from corpusmill.train.generate.serve import server
 from corpusmill.train.generate.serve.app import Served
 from corpusmill.train.generate.speculate import PromptLookup, Proposal, SmallModel
 from corpusmill.train.trainer import train
+from tests.command_line import CliRunner
 from tests.train.generate.models import few_bytes
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.config import load
 from corpusmill.common.errors import UserError, WorkError
@@ -24,6 +23,7 @@ from corpusmill.train.generate.generate import Opened, open_model, texts
 from corpusmill.train.generate.speculate import SmallModel
 from corpusmill.train.generate.terminal import Conversation, talk
 from corpusmill.train.trainer import train
+from tests.command_line import CliRunner
 from tests.train.generate.models import BYTES, EOS, opened
 
 SHORT = Sampling(max_tokens=5)

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
@@ -24,6 +23,7 @@ from corpusmill.train.log.dashboard import Live
 from corpusmill.train.log.plots import History
 from corpusmill.train.run_folder import RESULT, write_json
 from corpusmill.train.trainer import train
+from tests.command_line import CliRunner
 from tests.conftest import ROOT
 from tests.train.log.made import make_run
 

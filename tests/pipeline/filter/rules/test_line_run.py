@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.pipeline.engine.publish import parse_table
+from tests.command_line import CliRunner
 from tests.pipeline.filter.helpers import PROSE
 
 MINE = """

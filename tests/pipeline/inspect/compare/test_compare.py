@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError
@@ -20,6 +19,7 @@ from corpusmill.pipeline.inspect.compare.runs import open_run
 from corpusmill.pipeline.inspect.compare.words import show
 from corpusmill.schemas.recipe import Recipe
 from tests.browser import check_page
+from tests.command_line import CliRunner
 from tests.conftest import Serial, shared
 from tests.pipeline.report.test_page import check
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import INPUTS, parse_inputs
 from corpusmill.pipeline.inspect.lineage.run import RunPlaces
 from corpusmill.schemas.manifest import RunInputs
+from tests.command_line import CliRunner
 from tests.e2e.cli import difference, published
 
 RECIPE = """\

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError
@@ -21,6 +20,7 @@ from corpusmill.pipeline.inspect.lineage.raw import Raw, edges_in, read_raw
 from corpusmill.pipeline.inspect.lineage.run import Row, RunPlaces
 from corpusmill.pipeline.inspect.lineage.shards import Shards
 from corpusmill.pipeline.inspect.lineage.show import found_in_words
+from tests.command_line import CliRunner
 from tests.pipeline.inspect.lineage.source import content
 
 TEXT = "Die Straße ist schön – und länger als “andere” Straßen in der Nähe, sagen viele Leute hier.\nÉté à la plage.\n"

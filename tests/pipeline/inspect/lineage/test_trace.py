@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError, WorkError
@@ -20,6 +19,7 @@ from corpusmill.pipeline.inspect.lineage.run import RunPlaces
 from corpusmill.pipeline.inspect.lineage.shards import Address
 from corpusmill.pipeline.inspect.lineage.show import as_json, in_words
 from corpusmill.pipeline.inspect.lineage.trace import Followed, Tracer, open_shards, shards_of
+from tests.command_line import CliRunner
 
 RECIPE = """\
 name: composed

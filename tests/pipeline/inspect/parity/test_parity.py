@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.commands.rules import parity
 from corpusmill.pipeline.inspect.parity import Parity, shown
+from tests.command_line import CliRunner
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, documents
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 import torch
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
@@ -39,6 +38,7 @@ from corpusmill.train.evaluate.statistics import compared, estimate, holm
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.parallel.mesh import World
 from corpusmill.train.parallel.model import ParallelModel
+from tests.command_line import CliRunner
 from tests.train.conftest import VOCAB
 
 Scores = dict[str, list[float]]

@@ -8,11 +8,11 @@ import pytest
 import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.commands import register
 from corpusmill.train.evaluate.metrics.arithmetic import SIGNS, arithmetic_items
+from tests.command_line import CliRunner
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,11 +10,11 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.commands import register
 from corpusmill.train.evaluate.metrics.glue import TASKS, read_rows, score
+from tests.command_line import CliRunner
 
 TSV: dict[str, tuple[str, dict[str, Any]]] = {
     "cola": ('gj04\t0\t*\tThe "book was.\n', {"sentence": 'The "book was.', "label": 0, "idx": "0"}),

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.commands import register
 from corpusmill.train.evaluate.metrics import texts
 from corpusmill.train.evaluate.metrics.files import score_texts
 from corpusmill.train.evaluate.metrics.texts import bleu, chrf, meteor, rouge
+from tests.command_line import CliRunner
 
 sacrebleu = pytest.importorskip("sacrebleu", reason="the extra `metrics` is not installed")
 WORDS = [

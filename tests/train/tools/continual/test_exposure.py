@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from corpusmill.__main__ import build
 from corpusmill.common.errors import UserError
@@ -24,6 +23,7 @@ from corpusmill.train.guard.journal import of_run
 from corpusmill.train.run_folder import open_run
 from corpusmill.train.tools.continual.exposure import count, documents, exposure, of_document
 from corpusmill.train.tools.continual.phases import phases
+from tests.command_line import CliRunner
 from tests.train.conftest import write_shards
 from tests.train.test_resume import run
 
