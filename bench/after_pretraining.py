@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +33,9 @@ SHOWN = 10  # questions in the table of answers
 LONGEST = 60  # characters of an answer in it
 
 
+Run = Callable[[Sequence[str], Path, bool], "subprocess.CompletedProcess[str]"]
+
+
 class Done(NamedTuple):
     """A command that has run: its output, and how long it took."""
 
@@ -46,7 +49,15 @@ def commands(block: str) -> list[str]:
     return [line.strip() for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def perform(command: str, folder: Path) -> Done:
+def interpreter(words: Sequence[str], folder: Path, together: bool) -> subprocess.CompletedProcess[str]:
+    """`corpusmill WORDS` in a new interpreter; `together`: what it prints on stderr is part of its output."""
+    return subprocess.run(
+        [sys.executable, "-m", "corpusmill", *words], cwd=folder, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if together else subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+
+
+def perform(command: str, folder: Path, run: Run = interpreter) -> Done:
     """Run `corpusmill ARGUMENTS [> FILE]` in `folder`. Raises `RuntimeError` with what it printed if it fails."""
     words = shlex.split(command)
     target = None
@@ -54,14 +65,7 @@ def perform(command: str, folder: Path) -> Done:
         *words, _, target = words
     assert words[0] == "corpusmill", command
     start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "corpusmill", *words[1:]],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if target else subprocess.STDOUT,
-        text=True,
-        env=environment(),
-    )
+    done = run(words[1:], folder, target is None)
     if done.returncode:
         raise RuntimeError(f"{command}: exit code {done.returncode}\n{done.stdout}\n{done.stderr or ''}")
     output = done.stdout.replace(f"{folder}/", "")
@@ -83,11 +87,11 @@ def workplace(folder: Path) -> Path:
     return folder
 
 
-def walk(page: str, folder: Path) -> Iterator[Done]:
+def walk(page: str, folder: Path, run: Run = interpreter) -> Iterator[Done]:
     """Run the page's commands in their order."""
     for block in BLOCK.finditer(page):
         for command in commands(block["commands"]):
-            yield perform(command, folder)
+            yield perform(command, folder, run)
 
 
 def filled(page: str, done: list[Done], folder: Path) -> str:

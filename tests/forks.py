@@ -106,9 +106,10 @@ class Started:
     def __init__(
         self, size: int, module: str, *arguments: Any, env: Mapping[str, str] | None = None, cwd: Path = ROOT,
         timeout: float = SECONDS, preload: str = "train", session: bool = False, spawn: bool = False,
+        python: str = sys.executable,
     ) -> None:  # fmt: skip
         """`session`: each process leads a session of its own, and so a process group. `spawn`: Dask's workers are new
-        interpreters, as by default."""
+        interpreters, as by default. `python`: another environment's, with the packages that are installed there."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
         assert "PYTHONHASHSEED" not in (env or {}), (
             "is read when an interpreter starts: use a process of its own"
@@ -119,7 +120,7 @@ class Started:
             "env": environment, "cwd": str(cwd), "timeout": timeout, "folder": self._folder.name, "session": session,
             "spawn": spawn,
         }  # fmt: skip
-        self._server = _server(preload, os.getpid())
+        self._server = _server(preload, python, os.getpid())
         self._answers = self._server.ask(json.dumps(request).encode())
         self._finished: Finished | None = None
         self.pids: list[int] = self._answer()
@@ -153,13 +154,15 @@ class Started:
 class _Server:
     """The client's end of a server process."""
 
-    def __init__(self, preload: str) -> None:
+    def __init__(self, preload: str, python: str) -> None:
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Another environment has no checkout on its path.
+        path = f"{ROOT / 'src'}{os.pathsep}{ROOT}" if python == sys.executable else ""
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.forks", str(theirs.fileno()), *PRELOAD[preload]],
+                [python, __file__, str(theirs.fileno()), *PRELOAD[preload]],
                 cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True,
-                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"},
+                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
 
     def ask(self, request: bytes) -> IO[bytes]:
@@ -176,8 +179,8 @@ class _Server:
 
 
 @functools.cache
-def _server(preload: str, _: int) -> _Server:
-    return _Server(preload)
+def _server(preload: str, python: str, _: int) -> _Server:
+    return _Server(preload, python)
 
 
 def _preload(modules: Sequence[str]) -> None:
@@ -349,6 +352,7 @@ def _fork_workers() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1].isdigit():
+        del sys.path[0]  # the folder of this file
         _serve(int(sys.argv[1]), sys.argv[2:])
     else:
         _preload(PRELOAD["commands"])

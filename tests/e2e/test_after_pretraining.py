@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bench.after_pretraining import PAGE, filled, part_of, read, right, walk, workplace
 from tests.e2e.test_quickstart import quickstart  # noqa: F401 (a fixture)
+from tests.forks import launch
 
 
 @pytest.mark.slow
@@ -26,7 +29,7 @@ def test_the_page_can_be_followed(
         source = quickstart / name if name == "train" else quickstart_run / name
         (folder / "runs/quickstart" / name).symlink_to(source)
     page = PAGE.read_text(encoding="utf-8")
-    done = list(walk(page, folder))
+    done = list(walk(page, folder, forked))
     shares = [float(share) for share in kept("".join(one.output for one in done))]
     before, chat, preferences = shares
     assert before <= 0.2 < 0.7 <= chat
@@ -38,6 +41,13 @@ def test_the_page_can_be_followed(
     assert len(kept(written)) == 3
     assert filled(written, done, folder) == written  # written again, it is the same
     assert str(folder) not in written
+
+
+def forked(words: Sequence[str], folder: Path, together: bool) -> subprocess.CompletedProcess[str]:
+    """`corpusmill WORDS` in a process that has PyTorch imported."""
+    done = launch(1, "corpusmill", *words, cwd=folder, env={"COLUMNS": "80"})
+    output = done.stdout + done.stderr if together else done.stdout
+    return subprocess.CompletedProcess(words, done.returncode, output, done.stderr)
 
 
 def kept(text: str) -> list[str]:

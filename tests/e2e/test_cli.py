@@ -69,6 +69,12 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
         yield from ((*path, name, other) for other in getattr(command, "beside", ()))
 
 
+def test_a_command_that_is_called_is_built_alone_and_any_other_word_sees_all() -> None:
+    for word in COMMANDS:
+        assert [*typer.main.get_command(build(word)).commands] == [word]  # type: ignore[attr-defined]
+    assert len(typer.main.get_command(build("filtr")).commands) == len(COMMANDS)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("command", list(commands(typer.main.get_command(build()))), ids=" ".join)
 def test_every_example_can_be_copied_from_80_columns(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -24,6 +24,8 @@ from distributed import LocalCluster
 
 from tests.conftest import ROOT
 from tests.docs.test_docs import code
+from tests.e2e.cli import WITH_TORCH
+from tests.forks import Started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -64,6 +66,15 @@ class Installed:
         )  # fmt: skip
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def forked(self, *words: str, folder: str) -> None:
+        """`corpusmill WORDS` of the environment, in a process that has its modules imported; it must succeed."""
+        environment = {"PATH": self._environment()["PATH"], "PYTHONPATH": "", "COLUMNS": "80"}
+        done = Started(
+            1, "corpusmill", *words, env=environment, cwd=self.folder / folder,
+            preload="train" if words[0] in WITH_TORCH else "commands", python=str(self.python),
+        ).end()  # fmt: skip
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
 
     def serves(self, *command: str | Path, folder: str) -> None:
         """A server that answers, and ends by Ctrl-C."""
@@ -159,6 +170,8 @@ def test_every_command_of_the_readme_runs(installed: Installed) -> None:
             words = [*itertools.chain(*files)]
             if words[1:2] == ["serve"]:
                 installed.serves(*words, "--port", "0", folder=folder)
+            elif words[0] == "corpusmill":
+                installed.forked(*words[1:], folder=folder)
             else:
                 installed.run(*words, folder=folder)
     work = installed.folder / folder
