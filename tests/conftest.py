@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import multiprocessing
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from bench.object_store import NoServer, serve
 from tests.browser import browser  # noqa: F401 (a fixture for all)
+from tests.forks import PRELOAD
 from tests.web import hub  # noqa: F401
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -112,6 +114,19 @@ def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], No
 @pytest.fixture
 def serial() -> Serial:
     return Serial()
+
+
+@pytest.fixture
+def forked_workers() -> Iterator[None]:
+    """Dask's workers of this process are forked, by Dask's own option, from one that has imported what they need: 5 s of CPU
+    for all instead of each. Where the start of a worker is the subject they are new interpreters, as by default."""
+    import dask
+    from distributed import utils
+
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOAD["commands"]])
+    utils._forkserver_preload_set = True  # Dask would have less imported
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -179,6 +179,7 @@ def test_damage_of_what_is_sent_is_noticed_and_mended(
     same(dedup(root, corpus, 3), expected)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_on_dask_workers(corpus: list[Doc], expected: Result, tmp_path: Path) -> None:
     with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:
         same(dedup(Folder(tmp_path), corpus, 3, scheduler=workers), expected)

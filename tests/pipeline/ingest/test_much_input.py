@@ -54,6 +54,7 @@ def run_in(folder: Path, recipe: Recipe, scheduler: Scheduler) -> Run:
     return Run(recipe, Folder(folder), scheduler)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_hash_it(much: None, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = Serial()
     with monkeypatch.context() as patch:

@@ -199,6 +199,7 @@ def test_partitions_of_several_row_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 def test_workers_change_no_byte(tmp_path: Path) -> None:
     texts = [words(60, i) for i in range(200)]
     docs = with_urls(pa.concat_tables([documents(texts, "web"), documents(texts[:50], "books")]), 60)

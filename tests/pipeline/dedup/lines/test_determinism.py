@@ -165,6 +165,7 @@ def test_damage_during_the_run_is_noticed_and_mended(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 def test_on_dask_workers(corpus: list[Doc], tmp_path: Path) -> None:
     expected = run(Folder(tmp_path / "here"), corpus, C4, 3)
     with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:

@@ -112,6 +112,7 @@ def test_a_task_holds_what_its_budget_allows(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_workers")
 def test_on_dask_workers(corpus: list[Doc], expected: Found, tmp_path: Path) -> None:
     with Workers(Cluster(workers=2), progress=Progress(quiet=True)) as workers:
         found = search(Folder(tmp_path), corpus, N, 3, scheduler=workers, **ORDER)
