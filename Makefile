@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make quickstart` and `make test`. `make help` lists the rest.
-# The system's Python first, if it can make environments and build extensions: distributions compile theirs with profiles, and it
-# takes three quarters of the time of one that a version manager compiled without.
+# The system's Python first, if it can make environments and build extensions: distributions compile theirs with profile-guided
+# optimization, version managers mostly without, which makes everything slower.
 PYTHON ?= $(shell for python in /usr/bin/python3.11 /usr/bin/python3.12 python3.11 python3.12; do \
   $$python -c 'import ensurepip, os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null && \
   command -v $$python && exit; done; command -v python3)

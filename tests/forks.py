@@ -7,7 +7,7 @@ output and exit code, in which modules are imported and nothing has run. torchru
 
 What a command of `preload="commands"` starts for Dask's workers is forked as well, by Dask's own option for that
 (`distributed.worker.multiprocessing-method: forkserver`), from a process that is forked here instead of started. So are the
-workers of `python -m tests.forks corpusmill ARGUMENTS`: a command in an interpreter of its own, for a hash seed of its own.
+workers of `python -m tests.forks MODULE ARGUMENTS`: a command in an interpreter of its own, for a hash seed of its own.
 
 The server has one thread and runs no tensor operation, so that a fork is safe. It belongs to one pytest process and ends
 with it. For each launch it forks a launcher, which forks the ranks, opens a store for them on a free port, and waits: if a
