@@ -118,8 +118,8 @@ def serial() -> Serial:
 
 @pytest.fixture
 def forked_workers() -> Iterator[None]:
-    """Dask's workers of this process are forked, by Dask's own option, from one that has imported what they need: 5 s of CPU
-    for all instead of each. Where the start of a worker is the subject they are new interpreters, as by default."""
+    """Dask's workers of this process are forked, by Dask's own option, from one that has imported what they need,
+    once for all of them. Where the start of a worker is the subject they are new interpreters, as by default."""
     import dask
     from distributed import utils
 

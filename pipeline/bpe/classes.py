@@ -28,11 +28,8 @@ NUMERIC: Final = 128  # Rust's char::is_numeric, as the `Digits` pre-tokenizer t
 CJK: Final = 256  # DeepSeek's range of ideographs and kana
 _EACH: Final = 0x0101010101010101  # a byte, in each of eight
 CODE_POINTS: Final = 0x110000
-ASSIGNED: Final = (
-    (0, 0xD800),
-    (0xE000, 0x40000),
-    (0xE0000, 0xE1000),
-)  # (first, last + 1); surrogates are no text
+# Planes with assigned characters, (first, last + 1); surrogates are no text.
+ASSIGNED: Final = ((0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xE1000))
 CJK_RANGES: Final = "一-龥\u3040-ゟ゠-ヿ"
 # Bit -> what stands in a bracket expression for it.
 EXPRESSIONS: Final = {

@@ -48,12 +48,17 @@ def build(word: str = "") -> typer.Typer:
 
     register_pipeline(app)
     register_trainer(app)
+    keep_alone(app, word)
+    _unwrapped(app)
+    return app
+
+
+def keep_alone(app: typer.Typer, word: str) -> None:
+    """Leave the command or group `word` in `app` alone, or all if there is none of this name."""
     commands = [command for command in app.registered_commands if command.name == word]
     groups = [group for group in app.registered_groups if group.name == word]
     if commands or groups:
         app.registered_commands, app.registered_groups = commands, groups
-    _unwrapped(app)
-    return app
 
 
 def _unwrapped(app: typer.Typer) -> None:

@@ -37,17 +37,8 @@ report: {{samples: 1}}
 
 # Commands that use PyTorch: they are forked from a process that has imported it.
 WITH_TORCH = {
-    "train",
-    "evaluate",
-    "generate",
-    "plan",
-    "batch",
-    "contamination",
-    "estimate",
-    "export",
-    "compress",
-    "finetune",
-}
+    "train", "evaluate", "generate", "plan", "batch", "contamination", "estimate", "export", "compress", "finetune",
+}  # fmt: skip
 
 
 def corpusmill(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,12 @@ def watched(*command: str, cwd: Path = ROOT) -> str:
 
 def kernels(what: str, output: str) -> set[str]:
     return set(re.findall(rf"\[cache\] data {what} '([^']+\.nbc)'", output))
+
+
+def test_make_takes_a_python_that_can_make_environments_and_the_one_that_is_given() -> None:
+    show = ["make", "--silent", "--eval", "show: ; @echo $(PYTHON)", "show"]
+    chosen = subprocess.run(show, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    code = "import ensurepip, sys; print(sys.version_info[:2] in ((3, 11), (3, 12)))"
+    assert subprocess.run([chosen, "-c", code], capture_output=True, text=True).stdout == "True\n"
+    given = subprocess.run([*show, "PYTHON=mine"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert given.stdout == "mine\n"
