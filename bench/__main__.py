@@ -1,5 +1,5 @@
 """Run every bench in a process of its own and write what they printed to bench/RESULTS.md. All of them take hours: an
-interrupted run is resumed by the same command, unless code, libraries or machine have changed."""
+interrupted run is resumed by the same command, unless code or libraries have changed. Each section names its machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 # What the benches share: no benches themselves.
 HELPERS = {"corpus", "dedup_run", "labelled", "natural", "object_store", "peers", "plain_loop"}
-WITH_OPTIONS = {"chaos", "fuzz", "learning", "serve_soak"}
+WITH_OPTIONS = {"chaos", "compress", "fuzz", "learning", "serve_soak"}
 BENCHES = sorted(f.stem for f in HERE.glob("*.py") if not f.stem.startswith("_") and f.stem not in HELPERS)
 INTRODUCTION = """\
 # Measured
@@ -41,13 +41,10 @@ def machine() -> str:
 
 
 def replace(name: str, section: str) -> None:
-    """Put a section of one bench into RESULTS.md, with the machine that it was measured on; a new one behind those that come before
-    it in the alphabet."""
+    """Put a section of one bench into RESULTS.md; a new one behind those that come before it in the alphabet."""
     start, *there = RESULTS.read_text(encoding="utf-8").split("\n## ")
-    heading, _, body = section.removeprefix("## ").partition("\n\n")
-    made = f"{heading}\n\nMeasured after the others, on: {machine()}\n\n{body}".rstrip() + "\n"
     others = [one for one in there if not one.startswith(f"{name}\n")]
-    found = sorted([*others, made], key=lambda one: one.partition("\n")[0])
+    found = sorted([*others, section.removeprefix("## ")], key=lambda one: one.partition("\n")[0])
     RESULTS.write_text("\n## ".join([start, *found]), encoding="utf-8")
 
 
@@ -70,7 +67,7 @@ def main() -> None:
     if unknown:
         sys.exit(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
     sections, failed = dict[str, str](), []
-    whole = None if names else Unfinished.found(machine(), FILE)
+    whole = None if names else Unfinished.found(FILE)
     if whole is not None and whole.sections:
         sections.update(whole.sections)
         print(
@@ -88,13 +85,15 @@ def main() -> None:
         if result.returncode:
             failed.append(name)
             body = f"**failed** with exit code {result.returncode}\n\n{body}".strip()
-        sections[name] = f"## {name}\n\n`python -m bench {name}` ({when}, {seconds:.0f} s)\n\n{body}\n"
+        sections[name] = (
+            f"## {name}\n\n`python -m bench {name}` ({when}, {seconds:.0f} s), on: {machine()}\n\n{body}\n"
+        )
         if given.write and names:
             replace(name, sections[name])
         if whole is not None and not result.returncode:
             whole.add(name, sections[name], FILE)
     if whole is not None:
-        text = "\n".join([INTRODUCTION, f"Machine: {machine()}\n", *(sections[name] for name in BENCHES)])
+        text = "\n".join([INTRODUCTION, *(sections[name] for name in BENCHES)])
         RESULTS.write_text(text, encoding="utf-8")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

@@ -20,7 +20,7 @@ from bench.object_store import BUCKET, serve
 from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from tests.faults.proxy import Server, proxy
-from tests.forks import launch
+from tests.forks import Started
 from tests.golden import record
 from tests.operations.cluster import DaskCluster, dask_cluster
 
@@ -172,11 +172,12 @@ class Setup:
             disturbed["workers"] = [worker.pid for worker in self.cluster.workers if worker.poll() is None]
         verb = ["train"] if case.trains else ["run"]
         command = Command([*verb, "chaos.yaml", *options], "run", case.size, **disturbed)
-        done = launch(
+        # Workers are interpreters of their own, as a user's are.
+        done = Started(
             1, "bench._chaos_command:main", json.dumps(asdict(command)), cwd=folder, timeout=LIMIT + 60,
             env={**self.store, **({"AWS_ENDPOINT_URL": server.url} if server else {})},
-            preload="train" if case.trains else "commands",
-        )  # fmt: skip
+            preload="train" if case.trains else "commands", spawn=True,
+        ).end()  # fmt: skip
         assert done.returncode == 0, done.stderr
         return Ended(**json.loads(done.stdout.splitlines()[-1]))
 

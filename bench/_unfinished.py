@@ -31,18 +31,17 @@ class Unfinished:
     """The sections by name, as they came; kept in a file after each of them."""
 
     sources: str
-    machine: str
     sections: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def found(cls, machine: str, file: Path, root: Path = ROOT) -> Unfinished:
-        """The interrupted run, if it was of these sources and on this machine; else a new one."""
-        new = cls(sources(root), machine)
+    def found(cls, file: Path, root: Path = ROOT) -> Unfinished:
+        """The interrupted run, if it was of these sources; else a new one."""
+        new = cls(sources(root))
         try:
             kept = cls(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return new
-        return kept if (kept.sources, kept.machine) == (new.sources, new.machine) else new
+        return kept if kept.sources == new.sources else new
 
     def add(self, name: str, section: str, file: Path) -> None:
         self.sections[name] = section

@@ -7,11 +7,14 @@ stores the values that the codes stand for. Bits per byte are means over sources
 document. Then pruning by magnitude and by Wanda, and a small student that learns from the model's distributions beside one that learns
 from the text alone, at equal tokens over seeds; and GGUF files as transformers reads them. The model has no norms of queries and keys,
 since transformers takes another size of heads for GGUF files of models that do.
+
+A model with more tokens behind it loses more: `python -m bench compress --trained FOLDER` measures the same ways on one of 5 M parameters
+with 20 tokens for each, and its table is printed here from then on.
 """
 
 from __future__ import annotations
 
-import copy
+import argparse
 import json
 import math
 import os
@@ -19,77 +22,35 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
+from bench import _compress_trained as trained
 from bench import learning
+from bench._compress_ways import compared, explained, table
 from bench.learning import STUDENT
 from bench.peers import HARNESS, packages
 
-if TYPE_CHECKING:
-    from corpusmill.train.model.decoder import Decoder
-
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = "configs/train/quickstart.yaml"
-GROUP = 32
 SEEDS, STEPS = (1, 2, 3), 400
-
-
-class Way(NamedTuple):
-    """A change of a model in place; `beside`: the plain way of its kind, to be better than."""
-
-    name: str
-    change: Callable[[Decoder], None]
-    beside: str = ""
-
-
-def torchao(model: Decoder, bits: int) -> None:
-    """Quantise the matrices of the layers in place."""
-    import torch
-    from torch import nn
-    from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_
-    from torchao.quantization.granularity import PerGroup
-
-    config = (
-        Int8WeightOnlyConfig()
-        if bits == 8
-        else IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP))
-    )
-    quantize_(
-        model, config, filter_fn=lambda module, name: isinstance(module, nn.Linear) and "layers." in name
-    )
-
-
-def ours(method: str, config: Any, shards: Any, **how: Any) -> Callable[[Decoder], None]:
-    """What `corpusmill compress` does to a model in memory."""
-    from corpusmill.schemas.compression import CompressionSettings
-    from corpusmill.train.tools.compress.calibrate import Stream, calibration_rows
-    from corpusmill.train.tools.compress.compress import rewrite
-
-    group = {"group": GROUP} if method in ("int4", "gptq", "awq") else {}
-    settings = CompressionSettings.model_validate({"method": method, **group, **how})
-
-    def change(model: Decoder) -> None:
-        stream = Stream(model, calibration_rows(config, shards)) if settings.calibrated else None
-        rewrite(model, settings, stream)
-
-    return change
 
 
 def main() -> None:
     """Print Markdown."""
-    import torch
-
-    from corpusmill.common.storage import Folder
-    from corpusmill.train.data.opening import open_run_data
-    from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
-    from corpusmill.train.evaluate.statistics import mean_of
-    from corpusmill.train.parallel.mesh import join
-    from corpusmill.train.run_folder import open_run
-    from corpusmill.train.tools.compress.report import changes, matrices, speeds
-
+    parser = argparse.ArgumentParser(prog="python -m bench compress", description=__doc__)
+    parser.add_argument(
+        "--trained",
+        type=Path,
+        metavar="FOLDER",
+        help="instead: train configs/train/5m.yaml in FOLDER (hours; the same command resumes it), and keep what is found of it in"
+        f" {trained.KEPT.relative_to(ROOT)}",
+    )
+    given = parser.parse_args()
+    if given.trained is not None:
+        trained.measure(given.trained)
+        return
     with tempfile.TemporaryDirectory() as place:
         shards_at, run = learning.made(place), f"{place}/train"
         settings = [
@@ -101,59 +62,10 @@ def main() -> None:
         command = [sys.executable, "-m", "corpusmill", "train", CONFIG]
         command += [word for one in settings for word in ("--set", one)]
         subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
-        config, _ = open_run(run)
-        world, shards = join(config), open_run_data(config)
-        before = load_model(config, newest_checkpoint(Folder(run)), shards.set.vocab_size, world.device)
-        rounded, half, pattern = (
-            f"int4 in groups of {GROUP}, ours",
-            "half of the weights, magnitude",
-            "2:4, magnitude",
-        )
-        ways = [
-            Way("int8, ours", ours("int8", config, shards)),
-            Way("int8, torchao", lambda model: torchao(model, 8)),
-            Way(rounded, ours("int4", config, shards)),
-            Way(f"int4 in groups of {GROUP}, torchao", lambda model: torchao(model, 4), rounded),
-            Way(f"GPTQ, int4 in groups of {GROUP}, ours", ours("gptq", config, shards), rounded),
-            Way(f"AWQ, int4 in groups of {GROUP}, ours", ours("awq", config, shards), rounded),
-            Way(half, ours("magnitude", config, shards, share=0.5)),
-            Way("half of the weights, Wanda", ours("wanda", config, shards, share=0.5), half),
-            Way(pattern, ours("magnitude", config, shards, pattern="2:4")),
-            Way("2:4, Wanda", ours("wanda", config, shards, pattern="2:4"), pattern),
-        ]
-        models = [before]
-        for way in ways:
-            models.append(copy.deepcopy(before))
-            way.change(models[-1])
-        speed = speeds(models, config, shards)
-        tokens = torch.arange(1, 1 + config.data.sequence_length)[None]
-        with torch.inference_mode():
-            logits = [model(tokens) for model in models]
-        weights = sum(value.numel() for value in matrices(before).values())
+        found = compared(run)
         print(
-            f"{weights:,} weights in matrices, trained on the quick start's corpus; torchao {version('torchao')}; tokens/s of a forward"
-            " pass, medians of rounds in which all models take turns, as a share of the model before. Better: sources with fewer bits per"
-            " byte than the plain method of that kind (int4, magnitude) leaves.\n"
+            f"{found.weights:,} weights in matrices, trained on the quick start's corpus; {explained(version('torchao'))}\n\n{table(found.rows)}"
         )
-        print("| | bits per byte more | better | KL, nats a token | largest logit difference | tokens/s |")
-        print("|---|---:|---:|---:|---:|---:|")
-        after: dict[str, dict[str, float]] = {}
-        for number, way in enumerate(ways, 1):
-            found = changes(before, models[number], config, shards, world)
-            after[way.name] = {name: one.difference.value for name, one in found.items() if one.difference}
-            more = mean_of([one.difference for one in found.values()])
-            apart = sum(one.divergence.value for one in found.values()) / len(found)
-            assert more is not None
-            plain = after.get(way.beside)
-            better = ""
-            if plain is not None:
-                better = (
-                    f"{sum(value <= plain[name] for name, value in after[way.name].items())} of {len(plain)}"
-                )
-            print(
-                f"| {way.name} | {more.value:+.5f} ({more.low:+.5f} to {more.high:+.5f}) | {better} | {apart:.2e} |"
-                f" {(logits[number] - logits[0]).abs().max():.4f} | {speed[number] / speed[0]:.2f} |"
-            )
         print(
             f"\nA student of one layer of 64 channels, {STEPS} steps on the same tokens, learning from the text (cross entropy) or from that"
             f" model's distributions (`distillation`): mean loss of validation over sources, nats a token; {len(SEEDS)} seeds, the"
@@ -170,11 +82,13 @@ def main() -> None:
         wide = STUDENT[len(SEEDS) - 1] * statistics.stdev(apart_by_seed) / math.sqrt(len(SEEDS))
         print(f"| mean | | | {mean:+.4f} ({mean - wide:+.4f} to {mean + wide:+.4f}) |")
         print(
-            f"\nGGUF, read by {HARNESS.requirements[1].replace('==', ' ')} (largest logit {logits[0].abs().max():.2f}):\n"
+            f"\nGGUF, read by {HARNESS.requirements[1].replace('==', ' ')} (largest logit {found.logits.abs().max():.2f}):\n"
         )
         print("| type | MB | largest logit difference |")
         print("|---|---:|---:|")
-        print("\n".join(gguf_table(place, run, config.data.sequence_length, logits[0][0])))
+        print("\n".join(gguf_table(place, run, found.config.data.sequence_length, found.logits[0])))
+    if trained.KEPT.exists():
+        print("\n" + "\n".join(trained.lines()))
 
 
 SCRIPT = """
@@ -224,7 +138,7 @@ def student(place: str, shards: str, seed: int, teacher: str) -> float:
     settings = [
         f"data.shards={shards}", f"output={output}", f"seed={seed}", "log.tensorboard=false", "model.qk_norm=false",
         "model.dim=64", "model.layers=1",
-        f"schedule.steps={STEPS}", "checkpoint.every=1000",
+        f"schedule.steps={STEPS}", f"schedule.warmup_steps={STEPS // 10}", "checkpoint.every=1000",
         f"validation.every={STEPS}", *([f"distillation.teacher={teacher}"] if teacher else []),
     ]  # fmt: skip
     command = [sys.executable, "-m", "corpusmill", "train", CONFIG]
@@ -233,7 +147,7 @@ def student(place: str, shards: str, seed: int, teacher: str) -> float:
         check=True, cwd=ROOT, stdout=sys.stderr,
     )  # fmt: skip
     losses = json.loads(Path(output, "result.json").read_text(encoding="utf-8"))["validation"].values()
-    return statistics.mean(losses)
+    return float(statistics.mean(losses))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import chaos
-from bench._chaos_cases import Case
+from bench._chaos_cases import Case, Setup
 from bench._chaos_command import Ended, where
 from bench._chaos_tries import Try, damage
 
@@ -28,6 +28,16 @@ def test_some_tries_are_survived(tmp_path: Path) -> None:
     assert len(outcomes) == 5 - sum(kind.disk and not found[kind] for kind in found)
     assert sum(one.again for one in outcomes) >= 3 and len({one.where for one in outcomes}) >= 2
     assert chaos.table(found)[-1].startswith(f"| **all** | | {len(outcomes)} | ")
+
+
+def test_a_run_with_workers_is_measured(tmp_path: Path) -> None:
+    setup = Setup(tmp_path)
+    try:
+        setup.prepare({"pipeline with workers"})
+    finally:
+        setup.close()
+    alone, shared = (setup.cases[name] for name in ("pipeline", "pipeline with workers"))
+    assert shared.cpu > alone.cpu > 0 and shared.expected == alone.expected
 
 
 def test_all_kinds_are_tried_by_their_shares() -> None:

@@ -25,7 +25,7 @@ def ran(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         code = int(name == "bad")
         return subprocess.CompletedProcess(words, code, stdout=f"{name}, run {found.count(name)}\n")
 
-    monkeypatch.setattr(command, "machine", lambda: "some machine")
+    monkeypatch.setattr(command, "machine", lambda: f"machine {len(found)}")
     monkeypatch.setattr(command, "BENCHES", ["a", "bad", "cut", "d"])
     monkeypatch.setattr(command, "FILE", tmp_path / "unfinished.json")
     monkeypatch.setattr(command, "RESULTS", tmp_path / "RESULTS.md")
@@ -44,29 +44,29 @@ def test_an_interrupted_run_is_resumed(ran: list[str], capsys: pytest.CaptureFix
     assert ran[3:] == ["bad", "cut", "d"]  # what failed runs again
     text = command.RESULTS.read_text()
     assert [text.count(f"\n## {name}\n") for name in command.BENCHES] == [1, 1, 1, 1]
-    assert "a, run 1" in text and "**failed** with exit code 1\n\nbad, run 2" in text
+    assert "), on: machine 1\n\na, run 1" in text and "), on: machine 6\n\nd, run 1" in text
+    assert "**failed** with exit code 1\n\nbad, run 2" in text
     assert command.FILE.exists()  # for the one that failed
     command.BENCHES.remove("bad")
     command.main()
     assert len(ran) == 6 and not command.FILE.exists()
 
 
-def test_other_sources_and_another_machine_start_again(tmp_path: Path) -> None:
+def test_other_sources_start_again(tmp_path: Path) -> None:
     source, file = tmp_path / "train/a.py", tmp_path / "unfinished.json"
     source.parent.mkdir()
     source.write_text("1")
     (tmp_path / "bench").mkdir()
-    Unfinished.found("m", file, tmp_path).add("a", "## a\n", file)
-    assert Unfinished.found("m", file, tmp_path).sections == {"a": "## a\n"}
+    Unfinished.found(file, tmp_path).add("a", "## a\n", file)
+    assert Unfinished.found(file, tmp_path).sections == {"a": "## a\n"}
     (tmp_path / "bench/RESULTS.md").write_text("of a bench")
-    assert Unfinished.found("m", file, tmp_path).sections
-    assert not Unfinished.found("n", file, tmp_path).sections
+    assert Unfinished.found(file, tmp_path).sections
     source.write_text("2")
-    assert not Unfinished.found("m", file, tmp_path).sections
+    assert not Unfinished.found(file, tmp_path).sections
     source.write_text("1")
     (tmp_path / "constraints.txt").write_text("numba==1")
-    assert not Unfinished.found("m", file, tmp_path).sections
+    assert not Unfinished.found(file, tmp_path).sections
     (tmp_path / "constraints.txt").unlink()
-    assert Unfinished.found("m", file, tmp_path).sections
+    assert Unfinished.found(file, tmp_path).sections
     file.write_text(file.read_text()[:-9])
-    assert not Unfinished.found("m", file, tmp_path).sections
+    assert not Unfinished.found(file, tmp_path).sections
