@@ -1,4 +1,4 @@
-"""Fixtures for all rooms: the hypothesis profile, an in-process scheduler, a real S3-compatible server."""
+"""Fixtures for all tests: the hypothesis profile, an in-process scheduler, a real S3-compatible server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that a user names: what is said of one that cannot be read."""
+"""Files that a user names: the error for one that cannot be read."""
 
 from __future__ import annotations
 

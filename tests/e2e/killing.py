@@ -132,7 +132,7 @@ class Watched:
         self.process.end()
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end, not for ever: (exit code, what it said on stderr)."""
+        """Wait for its end, not for ever: (exit code, its stderr)."""
         done = self.process.end()
         return done.returncode, done.stderr
 

@@ -29,7 +29,7 @@ def texts(run: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def expired(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A copy of a finished run without the text of its intermediate stages, and what the command said."""
+    """A copy of a finished run without the text of its intermediate stages, and its output."""
     run = tmp_path_factory.mktemp("expired") / "run"
     shutil.copytree(finished, run)
     refused = corpusmill("expire", run, check=False)
@@ -38,8 +38,8 @@ def expired(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 
 def test_a_run_without_intermediate_text_answers_and_says_what_is_gone(expired: tuple[Path, str]) -> None:
-    run, said = expired
-    assert "expired: the text of ingest, filter, dedup" in said
+    run, printed = expired
+    assert "expired: the text of ingest, filter, dedup" in printed
     assert texts(run) == ["redact"]
     done = corpusmill("verify", run)
     assert done.stdout.count("its text was deleted on purpose (corpusmill expire)") == 3

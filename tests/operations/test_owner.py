@@ -203,7 +203,7 @@ def test_what_is_no_claim_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_finished_run_needs_no_claim(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is written where nothing is to do, and where nothing can be written the reason is said."""
+    """Nothing is written where nothing is to do, and where nothing can be written the reason is printed."""
 
     def full(*_: object) -> bool:
         raise WorkError("No space left on device")

@@ -1,4 +1,4 @@
-"""What stops a run is said in its first seconds, and by `--dry-run`: workers and their environment, disks, evaluation files,
+"""What stops a run is an error in its first seconds, and by `--dry-run`: workers and their environment, disks, evaluation files,
 models, and rules that judge languages that they are not made for."""
 
 from __future__ import annotations

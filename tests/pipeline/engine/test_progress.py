@@ -86,7 +86,7 @@ def test_portions_of_a_task() -> None:
         with portion(40, 1_000):
             advance(500)
             assert seen[-1] == 20
-            advance(5_000)  # more than was said
+            advance(5_000)  # more than announced
             assert seen[-1] == 40
         with portion(40, 2):  # says nothing
             pass

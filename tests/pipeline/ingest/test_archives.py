@@ -65,7 +65,7 @@ def test_what_is_no_page_is_removed_by_rule(tmp_path: Path) -> None:
             headers="Content-Encoding: gzip\r\n",
             body=gzip.compress(BODY.format(10).encode()),
         ),
-        record(11, kind="text/html", headers="Content-Encoding: gzip\r\n"),  # said to be gzip, and is not
+        record(11, kind="text/html", headers="Content-Encoding: gzip\r\n"),  # declared as gzip, and is not
     ]
     (tmp_path / "a.warc").write_bytes(b"".join(records))
     result = ingest(tmp_path)

@@ -86,16 +86,16 @@ def test_every_line_is_accounted_for(tmp_path: Path, tokenizer: str) -> None:
 
 def test_the_same_lines_give_the_same_bytes_and_are_made_once(tmp_path: Path, tokenizer: str) -> None:
     url = lines(tmp_path / "chat.jsonl", rows(30))
-    first, said = made(tmp_path / "1", url, tokenizer), list[str]()
+    first, logged = made(tmp_path / "1", url, tokenizer), list[str]()
     again = conversation_set(
         url,
         str(tmp_path / "1/cache"),
         ConversationConfig(template="chatml"),
         LENGTH,
         tokenizer=tokenizer,
-        log=said.append,
+        log=logged.append,
     )
-    assert again.url == first.folder.url and "reused" in said[0] and len(said) == 1
+    assert again.url == first.folder.url and "reused" in logged[0] and len(logged) == 1
     other = made(tmp_path / "2", url, tokenizer)
     for entry in first.folder.list():
         assert (first.folder / entry.path).read() == (other.folder / entry.path).read(), entry.path

@@ -64,10 +64,10 @@ def test_a_template_that_changes_earlier_turns_is_refused() -> None:
         "{% for m in messages %}{{ m.role[:1] }}:{% if loop.last or m.role != 'assistant' %}{{ m.content }}"
         "{% else %}{{ m.content.split('/')[-1] }}{% endif %};{% endfor %}{% if add_generation_prompt %}a:{% endif %}"
     )
-    said = [*TALK[1:3], *TALK[3:]]
-    said[1] = {"role": "assistant", "content": "thought/two"}
+    turns = [*TALK[1:3], *TALK[3:]]
+    turns[1] = {"role": "assistant", "content": "thought/two"}
     with pytest.raises(Unmarked, match="message 1: the template does not write the answer as it is"):
-        ChatTemplate(source, EOS).pieces(said)
+        ChatTemplate(source, EOS).pieces(turns)
     shifted = "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}"
     with pytest.raises(Unmarked, match="is not what it writes for the turns before it"):
         ChatTemplate(shifted, EOS).pieces(TALK)
