@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from bench._loader_ours import alone
 from bench.peers import NotMeasured, Peer, ask
-from corpusmill.train.data.build import ROWS
 
 TORCH = "torch==2.13.0"  # of a package index with CPU builds, 200 MB; of others, with CUDA, gigabytes
 WEBDATASET = Peer("webdataset", ("webdataset==1.0.2", TORCH, "numpy==2.4.6"), "loader_webdataset.py")
@@ -25,6 +24,12 @@ HF = Peer("datasets", ("datasets==5.2.0", TORCH, "pyarrow==26.0.1", "numpy==2.4.
 PEERS = (WEBDATASET, MOSAIC, LITDATA, HF)
 FORMS = {"mixed": "two sources mixed", "alone": "one of them"}
 ROUNDS, SECONDS, TRIAL, WORKERS = 3, 1.5, 1.0, (0, 2)
+COLUMNS = (
+    "documents",
+    "positions",
+    "source_id",
+    "n",
+)  # of a batch, that a trainer reads beside tokens and labels
 
 
 class Rate(NamedTuple):
@@ -67,7 +72,7 @@ def prepare(peer: Peer, root: str, rows: Path, folder: Path) -> Path:
 
 def measure(root: str, data: dict[Peer, Path]) -> tuple[Ours, list[Row]]:
     """Ours, and a row for each peer. Ours is measured again before every peer, and in each round as the trainer reads it."""
-    mine, read, rows, chosen = Rounds(root), Rounds(root, *ROWS), [], {}
+    mine, read, rows, chosen = Rounds(root), Rounds(root, *COLUMNS), [], {}
     asked: dict[Peer, list[dict[str, Any]]] = {}
     why: dict[Peer, str] = {}
     for peer, folder in data.items():

@@ -50,6 +50,7 @@ def test_what_ours_reads_is_found_in_the_set(made: tuple[str, Path], tmp_path: P
     assert len(at) == PER_SOURCE // BATCH * BATCH
     assert at.max() < PER_SOURCE
     assert len(np.unique(at)) > 0.9 * len(at)  # epochs of so small a set overlap at their ends
+    assert alone("speed", made[0], "0.05", *_loader_peers.COLUMNS)["tokens_per_second"] > 0
     fetched = alone("epoch", made[0], "2")
     assert fetched["tokens"] == 2 * PER_SOURCE // BATCH * BATCH * SEQUENCE
     assert fetched["bytes"] >= 2 * 2 * TARS * BLOCKS * BLOCK
