@@ -13,6 +13,7 @@ from typing import Any
 
 from bench import natural
 from bench._compress_ways import compared, explained, table
+from corpusmill.common.storage import Folder
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "bench/compress_5m.json"
@@ -49,7 +50,7 @@ def measure(folder: Path, *more: str) -> None:
     kept = {
         "when": time.strftime("%Y-%m-%d", time.gmtime()), "torchao": version("torchao"), "weights": found.weights,
         "precision": found.config.precision,
-        **{name: result[name] for name in ("parameters", "tokens", "validation")}, "rows": found.rows,
+        **{name: result[name] for name in ("parameters", "tokens")}, "rows": found.rows,
     }  # fmt: skip
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     print("\n".join(lines()))
@@ -68,13 +69,12 @@ def lines() -> list[str]:
 
 def written(folder: Path) -> Path:
     """The real text as a file of JSON lines for each source, and a recipe that reads them."""
-    (folder / "text").mkdir(parents=True, exist_ok=True)
-    names = list(natural.sources())
-    for name, read in natural.sources().items():
-        file = folder / f"text/{name}.jsonl"
+    names = natural.sources()
+    for name, read in names.items():
+        file = Folder(folder) / f"text/{name}.jsonl"
         if not file.exists():
             rows = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(read()))
-            file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+            file.write(("\n".join(rows) + "\n").encode())  # whole or not at all
     recipe = folder / "recipe.yaml"
     recipe.write_text(
         RECIPE.format(

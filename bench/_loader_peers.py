@@ -24,12 +24,8 @@ HF = Peer("datasets", ("datasets==5.2.0", TORCH, "pyarrow==26.0.1", "numpy==2.4.
 PEERS = (WEBDATASET, MOSAIC, LITDATA, HF)
 FORMS = {"mixed": "two sources mixed", "alone": "one of them"}
 ROUNDS, SECONDS, TRIAL, WORKERS = 3, 1.5, 1.0, (0, 2)
-COLUMNS = (
-    "documents",
-    "positions",
-    "source_id",
-    "n",
-)  # of a batch, that a trainer reads beside tokens and labels
+# Of a batch, what a trainer reads beside tokens and labels.
+COLUMNS = ("documents", "positions", "source_id", "n")
 
 
 class Rate(NamedTuple):

@@ -10,12 +10,9 @@ import pytest
 from bench import _compress_trained as trained
 
 SMALL = (
-    "model.dim=32",
-    "model.layers=1",
-    "schedule.steps=4",
-    "schedule.warmup_steps=1",
-    "data.global_batch=16",
-)
+    "model.dim=32", "model.layers=1", "schedule.steps=4", "schedule.warmup_steps=1", "data.sequence_length=64", "data.global_batch=4",
+    "data.micro_batch=4", "validation.tokens=256", "validation.every=null",
+)  # fmt: skip
 
 
 def test_a_model_is_trained_and_compared(
@@ -32,7 +29,11 @@ def test_a_model_is_trained_and_compared(
     trained.measure(tmp_path, *SMALL)
     head, table = trained.lines()
     assert capfd.readouterr().out == f"{head}\n{table}\n"
-    rows = json.loads(trained.KEPT.read_text("utf-8"))["rows"]
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [f"| {row['way']}" for row in rows]
-    assert all(0 < row["kl"] < 1 and row["speed"] > 0 for row in rows)
-    assert f"{4 * 4 * 64 / 1e6:.0f} M tokens" in head
+    kept = json.loads(trained.KEPT.read_text("utf-8"))
+    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [
+        f"| {row['way']}" for row in kept["rows"]
+    ]
+    assert all(0 < row["kl"] < 1 and row["speed"] > 0 for row in kept["rows"])
+    assert (
+        kept["tokens"] == 4 * 4 * 64 and f"{kept['tokens'] / kept['parameters']:.1f} for each of its" in head
+    )

@@ -52,6 +52,16 @@ def test_an_interrupted_run_is_resumed(ran: list[str], capsys: pytest.CaptureFix
     assert len(ran) == 6 and not command.FILE.exists()
 
 
+def test_sections_are_replaced_and_the_others_stay(ran: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    command.RESULTS.write_text("# Measured\n\n## a\n\nold\n\n## bad\n\nkept\n")
+    monkeypatch.setattr("sys.argv", ["bench", "d", "a", "--write"])
+    command.main()
+    text = command.RESULTS.read_text()
+    assert [part.partition("\n")[0] for part in text.split("\n\n## ")] == ["# Measured", "a", "bad", "d"]
+    assert "), on: machine 2\n\na, run 1\n" in text and "old" not in text and "\n\nkept\n" in text
+    assert ran == ["d", "a"] and not command.FILE.exists()
+
+
 def test_other_sources_start_again(tmp_path: Path) -> None:
     source, file = tmp_path / "train/a.py", tmp_path / "unfinished.json"
     source.parent.mkdir()
