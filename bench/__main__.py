@@ -1,5 +1,6 @@
 """Run every bench in a process of its own and write what they printed to bench/RESULTS.md. All of them take hours: an
-interrupted run is resumed by the same command, unless code or libraries have changed. Each section names its machine."""
+interrupted run is resumed by the same command: what is measured already is not measured again, unless its code or the libraries have
+changed. Each section names its machine."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def main() -> None:
     if unknown:
         sys.exit(f"no such bench: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
     sections, failed = dict[str, str](), []
-    whole = None if names else Unfinished.found(FILE)
+    whole = None if names else Unfinished(BENCHES, FILE)
     if whole is not None and whole.sections:
         sections.update(whole.sections)
         print(
@@ -91,7 +92,7 @@ def main() -> None:
         if given.write and names:
             replace(name, sections[name])
         if whole is not None and not result.returncode:
-            whole.add(name, sections[name], FILE)
+            whole.add(name, sections[name])
     if whole is not None:
         text = "\n".join([INTRODUCTION, *(sections[name] for name in BENCHES)])
         RESULTS.write_text(text, encoding="utf-8")

@@ -62,21 +62,37 @@ def test_sections_are_replaced_and_the_others_stay(ran: list[str], monkeypatch: 
     assert ran == ["d", "a"] and not command.FILE.exists()
 
 
-def test_other_sources_start_again(tmp_path: Path) -> None:
+def test_a_section_counts_until_its_sources_change(tmp_path: Path) -> None:
     source, file = tmp_path / "train/a.py", tmp_path / "unfinished.json"
+    (tmp_path / "bench").mkdir()
     source.parent.mkdir()
     source.write_text("1")
-    (tmp_path / "bench").mkdir()
-    Unfinished.found(file, tmp_path).add("a", "## a\n", file)
-    assert Unfinished.found(file, tmp_path).sections == {"a": "## a\n"}
+    texts = {
+        "a": "from bench import _b, c", "_b": 'run("-m", "bench._d")', "c": "", "_d": "import bench.a", "e": "from bench.c import f",
+        "g": "",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (tmp_path / f"bench/{name}.py").write_text(text)
+
+    def found() -> set[str]:
+        return set(Unfinished(["a", "e", "g"], file, tmp_path).sections)
+
+    for name in ("a", "e", "g"):
+        Unfinished(["a", "e", "g"], file, tmp_path).add(name, f"## {name}\n")
+    assert Unfinished(["a", "e"], file, tmp_path).sections == {"a": "## a\n", "e": "## e\n"}
     (tmp_path / "bench/RESULTS.md").write_text("of a bench")
-    assert Unfinished.found(file, tmp_path).sections
+    assert found() == {"a", "e", "g"}
+    for changed, left in (("_d", {"e", "g"}), ("c", {"g"}), ("e", {"a", "g"}), ("g", {"a", "e"})):
+        path = tmp_path / f"bench/{changed}.py"
+        path.write_text(texts[changed] + "\n")
+        assert found() == left, changed
+        path.write_text(texts[changed])
     source.write_text("2")
-    assert not Unfinished.found(file, tmp_path).sections
+    assert not found()
     source.write_text("1")
     (tmp_path / "constraints.txt").write_text("numba==1")
-    assert not Unfinished.found(file, tmp_path).sections
+    assert not found()
     (tmp_path / "constraints.txt").unlink()
-    assert Unfinished.found(file, tmp_path).sections
+    assert found() == {"a", "e", "g"}
     file.write_text(file.read_text()[:-9])
-    assert not Unfinished.found(file, tmp_path).sections
+    assert not found()
