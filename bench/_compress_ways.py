@@ -57,9 +57,11 @@ def ours(method: str, config: Any, shards: Any, **how: Any) -> Callable[[Decoder
 
 
 class Compared(NamedTuple):
-    """A run's newest model, its logits [1, T, V] of the tokens 1, 2 .., and a row for each way: what it changes of that model."""
+    """A run's newest model, its bits per byte by source, its logits [1, T, V] of the tokens 1, 2 .., and a row for each way: what it
+    changes of that model."""
 
     config: TrainConfig
+    before: dict[str, float]
     weights: int  # in matrices
     logits: Tensor
     rows: list[dict[str, Any]]
@@ -105,10 +107,12 @@ def compared(run: str) -> Compared:
     tokens = torch.arange(1, 1 + config.data.sequence_length)[None]
     with torch.inference_mode():
         logits = [model(tokens) for model in models]
+    at_first: dict[str, float] = {}
     after: dict[str, dict[str, float]] = {}
     rows = []
     for number, way in enumerate(ways, 1):
         found = changes(before, models[number], config, shards, world)
+        at_first = {name: one.before.value for name, one in found.items() if one.before}
         after[way.name] = {name: one.difference.value for name, one in found.items() if one.difference}
         more = mean_of([one.difference for one in found.values()])
         assert more is not None
@@ -123,7 +127,7 @@ def compared(run: str) -> Compared:
             }
         )  # fmt: skip
     weights = sum(value.numel() for value in matrices(before).values())
-    return Compared(config, weights, logits[0], rows)
+    return Compared(config, at_first, weights, logits[0], rows)
 
 
 def explained(torchao: str) -> str:

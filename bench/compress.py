@@ -1,20 +1,16 @@
-"""Weight-only quantisation of the quick start's model: ours (`corpusmill compress`) beside torchao's, on the same matrices of the same
-trained model and the same validation text, in float32.
+"""Weight-only quantisation and pruning by `corpusmill compress` beside torchao's quantisation, on the same matrices of the same model and
+the same validation text, in float32.
 
-The matrices of attention and feed-forward are quantised, as `corpusmill compress` does; torchao keeps codes and computes with them
-(`Int8WeightOnlyConfig`; `IntxWeightOnlyConfig` with int4 in groups, since its packed int4 has no kernel for this processor), ours
-stores the values that the codes stand for. Bits per byte are means over sources, with the interval of the difference paired by
-document. Then pruning by magnitude and by Wanda, and a small student that learns from the model's distributions beside one that learns
-from the text alone, at equal tokens over seeds; and GGUF files as transformers reads them. The model has no norms of queries and keys,
-since transformers takes another size of heads for GGUF files of models that do.
-
-A model with more tokens behind it loses more: `python -m bench compress --trained FOLDER` measures the same ways on one of 5 M parameters
-with 20 tokens for each, and its table is printed here from then on.
+The matrices of attention and feed-forward are quantised; torchao keeps codes and computes with them (`Int8WeightOnlyConfig`;
+`IntxWeightOnlyConfig` with int4 in groups, since its packed int4 has no kernel for this processor), ours stores the values that the
+codes stand for. Bits per byte are means over sources, with the interval of the difference paired by document. Two models: one of 15 M
+parameters that was trained for long, and the quick start's, which has more to spare, without norms of queries and keys, since
+transformers takes another size of heads for GGUF files of models that have them. GGUF files are read by transformers. A small student
+learns from the quick start's model beside one that learns from the text alone, at equal tokens over seeds.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -22,15 +18,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench import _compress_trained as trained
+from bench import _compress_stories as stories
 from bench import learning
 from bench._compress_ways import compared, explained, table
 from bench.learning import STUDENT
-from bench.peers import HARNESS, packages
+from bench.peers import HARNESS, NotMeasured, packages
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = "configs/train/quickstart.yaml"
@@ -39,56 +36,76 @@ SEEDS, STEPS = (1, 2, 3), 400
 
 def main() -> None:
     """Print Markdown."""
-    parser = argparse.ArgumentParser(prog="python -m bench compress", description=__doc__)
-    parser.add_argument(
-        "--trained",
-        type=Path,
-        metavar="FOLDER",
-        help="instead: train configs/train/5m.yaml in FOLDER (hours; the same command resumes it), and keep what is found of it in"
-        f" {trained.KEPT.relative_to(ROOT)}",
-    )
-    given = parser.parse_args()
-    if given.trained is not None:
-        trained.measure(given.trained)
-        return
+    print(explained(version("torchao")))
     with tempfile.TemporaryDirectory() as place:
-        shards_at, run = learning.made(place), f"{place}/train"
-        settings = [
-            f"data.shards={shards_at}",
-            f"output={run}",
-            "log.tensorboard=false",
-            "model.qk_norm=false",
-        ]
-        command = [sys.executable, "-m", "corpusmill", "train", CONFIG]
-        command += [word for one in settings for word in ("--set", one)]
-        subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
-        found = compared(run)
-        print(
-            f"{found.weights:,} weights in matrices, trained on the quick start's corpus; {explained(version('torchao'))}\n\n{table(found.rows)}"
-        )
-        print(
-            f"\nA student of one layer of 64 channels, {STEPS} steps on the same tokens, learning from the text (cross entropy) or from that"
-            f" model's distributions (`distillation`): mean loss of validation over sources, nats a token; {len(SEEDS)} seeds, the"
-            " difference paired by seed with Student's 95 % interval.\n"
-        )
-        print("| seed | text | model | difference |")
-        print("|---|---:|---:|---:|")
-        apart_by_seed = []
-        for seed in SEEDS:
-            plain_loss, taught = (student(place, shards_at, seed, one) for one in ("", run))
-            apart_by_seed.append(taught - plain_loss)
-            print(f"| {seed} | {plain_loss:.4f} | {taught:.4f} | {apart_by_seed[-1]:+.4f} |")
-        mean = statistics.mean(apart_by_seed)
-        wide = STUDENT[len(SEEDS) - 1] * statistics.stdev(apart_by_seed) / math.sqrt(len(SEEDS))
-        print(f"| mean | | | {mean:+.4f} ({mean - wide:+.4f} to {mean + wide:+.4f}) |")
-        print(
-            f"\nGGUF, read by {HARNESS.requirements[1].replace('==', ' ')} (largest logit {found.logits.abs().max():.2f}):\n"
-        )
-        print("| type | MB | largest logit difference |")
-        print("|---|---:|---:|")
-        print("\n".join(gguf_table(place, run, found.config.data.sequence_length, found.logits[0])))
-    if trained.KEPT.exists():
-        print("\n" + "\n".join(trained.lines()))
+        print("\n### A model trained for long\n")
+        try:
+            run, about = stories.made(Path(place))
+        except NotMeasured as reason:
+            print(f"Not measured: {reason}")
+        else:
+            print("\n".join([about, "", *of_run(run)]))
+    with tempfile.TemporaryDirectory() as place:
+        shards, run = learning.made(place), f"{place}/train"
+        train(run, shards)
+        print("\n### The quick start's model\n")
+        print("\n".join([*of_run(run), "", *students(place, shards, run)]))
+
+
+def of_run(run: str) -> Iterator[str]:
+    """What is found of a run's model, as Markdown."""
+    found = compared(run)
+    before = ", ".join(f"{name} {value:.3f}" for name, value in found.before.items())
+    yield f"{found.weights:,} weights in matrices; bits per byte before: {before}.\n"
+    yield table(found.rows)
+    reader = HARNESS.requirements[1].replace("==", " ")
+    yield f"\nGGUF, read by {reader} (largest logit {found.logits.abs().max():.2f}):\n"
+    yield "| type | MB | largest logit difference |\n|---|---:|---:|"
+    yield from gguf_table(run, found.config.data.sequence_length, found.logits[0])
+
+
+def students(place: str, shards: str, teacher: str) -> Iterator[str]:
+    """Losses of students of the text and of a model, as Markdown."""
+    yield (
+        f"A student of one layer of 64 channels, {STEPS} steps on the same tokens, learning from the text (cross entropy) or from that"
+        f" model's distributions (`distillation`): mean loss of validation over sources, nats a token; {len(SEEDS)} seeds, the"
+        " difference paired by seed with Student's 95 % interval.\n"
+    )
+    yield "| seed | text | model | difference |\n|---|---:|---:|---:|"
+    apart = []
+    for seed in SEEDS:
+        plain, taught = (student(place, shards, seed, one) for one in ("", teacher))
+        apart.append(taught - plain)
+        yield f"| {seed} | {plain:.4f} | {taught:.4f} | {apart[-1]:+.4f} |"
+    mean = statistics.mean(apart)
+    wide = STUDENT[len(SEEDS) - 1] * statistics.stdev(apart) / math.sqrt(len(SEEDS))
+    yield f"| mean | | | {mean:+.4f} ({mean - wide:+.4f} to {mean + wide:+.4f}) |"
+
+
+def student(place: str, shards: str, seed: int, teacher: str) -> float:
+    """The loss of a small model after training; `teacher`: a run whose distributions it learns from, "" for the text."""
+    output = f"{place}/student-{seed}-{'taught' if teacher else 'plain'}"
+    train(
+        output, shards, f"seed={seed}", "model.dim=64", "model.layers=1", f"schedule.steps={STEPS}",
+        f"schedule.warmup_steps={STEPS // 10}", "checkpoint.every=1000", f"validation.every={STEPS}",
+        *([f"distillation.teacher={teacher}"] if teacher else []),
+    )  # fmt: skip
+    losses = json.loads(Path(output, "result.json").read_text(encoding="utf-8"))["validation"].values()
+    return float(statistics.mean(losses))
+
+
+def train(output: str, shards: str, *more: str) -> None:
+    """`corpusmill train` on the quick start's config with further settings."""
+    settings = [
+        f"data.shards={shards}",
+        f"output={output}",
+        "log.tensorboard=false",
+        "model.qk_norm=false",
+        *more,
+    ]
+    command = [sys.executable, "-m", "corpusmill", "train", CONFIG]
+    command += [word for one in settings for word in ("--set", one)]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
 
 
 SCRIPT = """
@@ -101,13 +118,13 @@ with torch.no_grad():
 """
 
 
-def gguf_table(place: str, run: str, length: int, logits: Any) -> list[str]:
+def gguf_table(run: str, length: int, logits: Any) -> list[str]:
     """Logits of the files that we write, as transformers reads them, beside ours [T, V] before it was written."""
     import torch
 
     peer, lines = str(packages(HARNESS.name, HARNESS.requirements)), []
     for kind in ("f32", "f16", "q8_0", "q4_0"):
-        file = Path(place, "gguf", f"{kind}.gguf")
+        file = Path(run, "gguf", f"{kind}.gguf")
         file.parent.mkdir(exist_ok=True)
         command = [
             sys.executable,
@@ -124,30 +141,12 @@ def gguf_table(place: str, run: str, length: int, logits: Any) -> list[str]:
         subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, peer, str(file.parent), file.name, str(length)],
-            check=True, capture_output=True, text=True, cwd=place, env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            check=True, capture_output=True, text=True, cwd=run, env={**os.environ, "HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
         theirs = torch.tensor(json.loads(done.stdout.splitlines()[-1]))
         apart = (theirs[:, : logits.shape[1]] - logits).abs().max()
         lines.append(f"| {kind} | {file.stat().st_size / 1e6:.2f} | {apart:.1e} |")
     return lines
-
-
-def student(place: str, shards: str, seed: int, teacher: str) -> float:
-    """The loss of a small model after training; `teacher`: a run whose distributions it learns from, "" for the text."""
-    output = f"{place}/student-{seed}-{'taught' if teacher else 'plain'}"
-    settings = [
-        f"data.shards={shards}", f"output={output}", f"seed={seed}", "log.tensorboard=false", "model.qk_norm=false",
-        "model.dim=64", "model.layers=1",
-        f"schedule.steps={STEPS}", f"schedule.warmup_steps={STEPS // 10}", "checkpoint.every=1000",
-        f"validation.every={STEPS}", *([f"distillation.teacher={teacher}"] if teacher else []),
-    ]  # fmt: skip
-    command = [sys.executable, "-m", "corpusmill", "train", CONFIG]
-    subprocess.run(
-        [*command, *(word for one in settings for word in ("--set", one))],
-        check=True, cwd=ROOT, stdout=sys.stderr,
-    )  # fmt: skip
-    losses = json.loads(Path(output, "result.json").read_text(encoding="utf-8"))["validation"].values()
-    return float(statistics.mean(losses))
 
 
 if __name__ == "__main__":

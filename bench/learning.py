@@ -26,7 +26,7 @@ CONFIGS = (
 SECONDS, SEEDS, POINTS = 150.0, (1, 2, 3), 6
 PICTURE = ROOT / "docs/images/learning.svg"
 PLAIN = "plain loop, nanoGPT's defaults for a CPU"
-CALIBRATION = 6  # steps of a run that finds out how many fit into the wall time
+CALIBRATION = 20  # steps of a run that finds out how many fit into the wall time
 # 0.975 quantiles of Student's t by degrees of freedom (no dependency for six numbers).
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
@@ -124,7 +124,7 @@ def fitted(
     calibration = with_steps(CALIBRATION, "calibration", ["log.every=1"])
     train(calibration, on_row=lambda row: times.append((row["step"], row["tokens_per_second"])))
     # The first steps allocate.
-    speed = statistics.median(rate for step, rate in times if step > 2)
+    speed = statistics.median(rate for step, rate in times if step > CALIBRATION // 4)
     tokens = calibration.data.tokens(CALIBRATION) / CALIBRATION
     return with_steps(max(round(seconds * speed / tokens), 2), "run")
 

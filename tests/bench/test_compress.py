@@ -1,39 +1,130 @@
-"""The larger model of the compress bench at a small size: made, trained, compared, kept and printed."""
+"""A model in the format of llama2.c, read for the compress bench: its tokens are SentencePiece's, its logits those of its own formulas, and
+a run of it leaves its weights as they are."""
 
 from __future__ import annotations
 
 import json
+import struct
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
 
-from bench import _compress_trained as trained
+from bench import _compress_stories as stories
+from bench._compress_ways import compared
+from corpusmill.__main__ import build
+from corpusmill.common.storage import Folder
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.tools.hugging_face import load_weights
+from tests.command_line import CliRunner
 
-SMALL = (
-    "model.dim=32", "model.layers=1", "schedule.steps=4", "schedule.warmup_steps=1", "data.sequence_length=64", "data.global_batch=4",
-    "data.micro_batch=4", "validation.tokens=256", "validation.every=null",
-)  # fmt: skip
+# Best first, as SentencePiece has them; then its characters.
+PIECES = ["  ", " t", "he", " a", "in", " the", "er", " ther", "é", *map(chr, range(0x20, 0x7F))]
+OF = stories.Header(
+    dim=32, hidden=64, layers=2, heads=2, kv_heads=2, vocab=stories.FIRST_PIECE + len(PIECES), length=32
+)
 
 
-def test_a_model_is_trained_and_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def texts(place: str) -> list[str]:
-        return [file.read_text("utf-8") for file in sorted(trained.ROOT.glob(place))]
+def files() -> tuple[bytes, bytes]:
+    """A model of random weights, and its tokenizer."""
+    names = [*stories.SPECIAL, *(chr(n) for n in range(256)), *PIECES]
+    words = [name.encode() for name in names]
+    tokenizer = struct.pack("<i", 8) + b"".join(struct.pack("<fi", 0.0, len(word)) + word for word in words)
+    values = np.random.default_rng(0).normal(0, 0.3, stories.numbers(OF)).astype("<f4")
+    return np.array(OF, "<i4").tobytes() + values.tobytes(), tokenizer
 
-    found = {"docs": lambda: iter(texts("docs/*.md")), "code": lambda: iter(texts("bench/*.py"))}
-    monkeypatch.setattr(trained.natural, "sources", lambda: found)
-    monkeypatch.setattr(trained.natural, "available", lambda: True)
-    monkeypatch.setattr(trained, "RECIPE", trained.RECIPE.replace("8192", "512"))
-    monkeypatch.setattr(trained, "KEPT", tmp_path / "kept.json")
-    trained.measure(tmp_path, *SMALL)
-    head, table = trained.lines()
-    assert capfd.readouterr().out == f"{head}\n{table}\n"
-    kept = json.loads(trained.KEPT.read_text("utf-8"))
-    assert [line.split(" | ")[0] for line in table.splitlines()[2:]] == [
-        f"| {row['way']}" for row in kept["rows"]
+
+def greedy(text: str) -> list[int]:
+    """SentencePiece's rule: characters, of which the pair that makes the best piece is merged until none is left."""
+    ids = {piece.encode(): stories.FIRST_PIECE + number for number, piece in enumerate(PIECES)}
+    parts = [
+        one
+        for char in text
+        for one in ([char.encode()] if char.encode() in ids else [bytes([b]) for b in char.encode()])
     ]
-    assert all(0 < row["kl"] < 1 and row["speed"] > 0 for row in kept["rows"])
-    assert (
-        kept["tokens"] == 4 * 4 * 64 and f"{kept['tokens'] / kept['parameters']:.1f} for each of its" in head
-    )
+    while pairs := [(ids[a + b], at) for at, (a, b) in enumerate(pairwise(parts)) if a + b in ids]:
+        at = min(pairs)[1]
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return [ids.get(part, 3 + part[0]) for part in parts]
+
+
+words = st.text(st.sampled_from("thearin'.,!12é\n"), min_size=1, max_size=8)
+
+
+@given(st.lists(words, min_size=1, max_size=8).map(" ".join))
+def test_tokens_are_those_of_sentencepiece(text: str) -> None:
+    tokenizer = Tokenizer.from_str(json.dumps(stories.byte_level(stories.pieces(files()[1]))))
+    assert tokenizer.encode(text).ids == greedy(text)
+    assert tokenizer.decode(greedy(text)) == text
+
+
+def logits(model: bytes, tokens: list[int]) -> np.ndarray:
+    """By llama2.c's formulas, float64: neighbours of a head turn together."""
+    values, found, start = np.frombuffer(model, "<f4", offset=28).astype(float), {}, 0
+    for name, shape in stories.shapes(OF).items():
+        size = int(np.prod(shape))
+        found[name], start = values[start : start + size].reshape(shape), start + size
+
+    def norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return weight * x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5)
+
+    def turned(x: np.ndarray) -> np.ndarray:
+        """[T, heads, size]"""
+        size, pairs = x.shape[-1], x[..., ::2] + 1j * x[..., 1::2]
+        angle = np.arange(len(x))[:, None] * 10000.0 ** (-np.arange(0, size, 2) / size)
+        pairs = pairs * np.exp(1j * angle)[:, None]
+        return np.stack([pairs.real, pairs.imag], -1).reshape(x.shape)
+
+    x, size = found["embedding"][tokens], OF.dim // OF.heads
+    causal = np.where(np.tri(len(tokens)) > 0, 0.0, -np.inf)
+    for layer in range(OF.layers):
+        y = norm(x, found["attention_norm"][layer])
+        q, k, v = ((y @ found[one][layer].T).reshape(len(tokens), OF.heads, size) for one in "qkv")
+        scores = np.einsum("thd,shd->hts", turned(q), turned(k)) / size**0.5 + causal
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        x = x + np.einsum("hts,shd->thd", weights, v).reshape(len(tokens), -1) @ found["o"][layer].T
+        y = norm(x, found["ffn_norm"][layer])
+        gate = y @ found["gate"][layer].T
+        x = x + (gate / (1 + np.exp(-gate)) * (y @ found["up"][layer].T)) @ found["down"][layer].T
+    return norm(x, found["norm"]) @ found["embedding"].T
+
+
+def test_logits_are_those_of_the_format(tmp_path: Path) -> None:
+    model, tokenizer = files()
+    assert stories.written_model(tmp_path, model, tokenizer) == stories.header(model) == OF
+    config = ModelConfig(
+        dim=OF.dim, layers=OF.layers, heads=OF.heads, kv_heads=OF.kv_heads, ffn_dim=OF.hidden, norm_eps=1e-5, qk_norm=False,
+        tie_embeddings=True, vocab_multiple=1, max_positions=OF.length,
+    )  # fmt: skip
+    ours = Decoder(config, OF.vocab)
+    load_weights(ours, Folder(tmp_path), (tmp_path / "tokenizer.json").read_bytes())
+    tokens = np.random.default_rng(1).integers(0, OF.vocab, OF.length).tolist()
+    with torch.inference_mode():
+        found = ours(torch.tensor([tokens]))[0, :, : OF.vocab]
+    assert np.abs(found.numpy() - logits(model, tokens)).max() < 1e-4
+
+
+def test_a_run_of_it_is_the_model_and_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def command(*words: str) -> str:
+        return CliRunner().invoke(build(words[0]), words, catch_exceptions=False).stdout
+
+    monkeypatch.setattr(stories, "_corpusmill", command)
+    model, tokenizer = files()
+    of = stories.written_model(tmp_path / "model", model, tokenizer)
+    texts = {name: [f" {name} he hears the {n} rain" for n in range(60)] for name in ("tea", "hat")}
+    stories.run(tmp_path / "run", tmp_path / "model", of, texts)
+    run = f"{tmp_path}/run/train"
+    assert len(stories.sampled(run, 3)) == 3
+    found = compared(run)
+    assert np.abs(found.logits[0].numpy() - logits(model, list(range(1, 1 + OF.length)))).max() < 1e-4
+    assert set(found.before) == set(texts) and all(value > 0 for value in found.before.values())
+    ways = {row["way"]: row for row in found.rows}
+    assert len(ways) == 10 and ways["int8, ours"]["kl"] < ways["int4 in groups of 32, ours"]["kl"]
+    assert all(row["speed"] > 0 and row["better"] in ("", "0 of 2", "1 of 2", "2 of 2") for row in found.rows)
