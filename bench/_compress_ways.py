@@ -121,7 +121,7 @@ def compared(run: str) -> Compared:
             better = f"{sum(value <= plain[name] for name, value in after[way.name].items())} of {len(plain)}"
         rows.append(
             {
-                "way": way.name, "more": [more.value, more.low, more.high], "better": better,
+                "way": way.name, "more": [more.value, more.low, more.high], "better": better, "sources": after[way.name],
                 "kl": sum(one.divergence.value for one in found.values()) / len(found),
                 "logits": float((logits[number] - logits[0]).abs().max()), "speed": speed[number] / speed[0],
             }
@@ -139,7 +139,8 @@ def explained(torchao: str) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """As Markdown."""
+    """As Markdown: means over sources, then the sources' bits per byte."""
+    names = list(rows[0]["sources"])
     lines = [
         "| | bits per byte more | better | KL, nats a token | largest logit difference | tokens/s |",
         "|---|---:|---:|---:|---:|---:|",
@@ -150,4 +151,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             f"| {row['way']} | {value:+.5f} ({low:+.5f} to {high:+.5f}) | {row['better']} | {row['kl']:.2e} | {row['logits']:.4f} |"
             f" {row['speed']:.2f} |"
         )
+    lines += ["", f"| bits per byte more | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
+    for row in rows:
+        cells = " | ".join(f"{row['sources'][name]:+.5f}" for name in names)
+        lines.append(f"| {row['way']} | {cells} |")
     return "\n".join(lines)

@@ -52,7 +52,8 @@ def wait_for(true: Callable[[], bool], seconds: float) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench serve_soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0)
+    # Caches fill over some 5,000 requests, which a slow machine answers in more than a minute.
+    parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

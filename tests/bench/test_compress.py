@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from bench import _compress_stories as stories
-from bench._compress_ways import compared
+from bench._compress_ways import compared, table
 from corpusmill.__main__ import build
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.model import ModelConfig
@@ -128,3 +128,5 @@ def test_a_run_of_it_is_the_model_and_is_compared(tmp_path: Path, monkeypatch: p
     ways = {row["way"]: row for row in found.rows}
     assert len(ways) == 10 and ways["int8, ours"]["kl"] < ways["int4 in groups of 32, ours"]["kl"]
     assert all(row["speed"] > 0 and row["better"] in ("", "0 of 2", "1 of 2", "2 of 2") for row in found.rows)
+    lines = table(found.rows).splitlines()
+    assert len(lines) == 2 * (2 + len(ways)) + 1 and lines[-1].count("|") == 2 + len(texts)
