@@ -1,5 +1,5 @@
-"""Weights in few bits: symmetric, round to nearest, by GPTQ (Frantar et al. 2023) or AWQ (Lin et al. 2024), a scale in float16 for
-each row or group of a row."""
+"""Weights in few bits without a zero point: round to nearest, by GPTQ (Frantar et al. 2023) or AWQ (Lin et al. 2024), a scale in
+float16 for each row or group of a row."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from torch import Tensor
 BLOCK = 128  # columns after which GPTQ's errors reach the columns further right
 DAMPING = 0.01  # of the mean diagonal, added to the diagonal
 GRID = 20  # powers of activations that AWQ tries
+FEW = 4  # bits, up to which a group's scale is searched for
+# Of the range of a group's weights, what its codes reach: the largest weights may lie beyond, the others are in finer steps.
+REACH = (0.8, 0.85, 0.9, 0.95, 1.0)
 # Of scales in float16: below the first one, rounding the scale could move the largest weight by more than half of it.
 LEAST, MOST = 2.0**-17, torch.finfo(torch.float16).max
 
 
 class Quantised(NamedTuple):
-    """`codes`: int8 [rows, in]; `scales`: float16 [rows, groups], each of `group` neighbouring weights of a row, the last one's
-    perhaps fewer."""
+    """`codes`: int8 [rows, in]; `scales`: float16 [rows, groups], positive or negative, each of `group` neighbouring weights of a row, the
+    last one's perhaps fewer."""
 
     codes: Tensor
     scales: Tensor
@@ -32,17 +35,24 @@ class Quantised(NamedTuple):
 
 
 def highest(bits: int) -> int:
-    """The largest code; the smallest one is its negative."""
+    """The largest code; the smallest one is one further from 0."""
     return int(2 ** (bits - 1)) - 1
 
 
-def quantise(weight: Tensor, bits: int, group: int | None = None) -> Quantised:
-    """Round `weight` [rows, in] to nearest; `group`: weights of a row that share a scale (None: all of them). No value is further from
-    its weight than half a scale."""
+def quantise(
+    weight: Tensor, bits: int, group: int | None = None, importance: Tensor | None = None
+) -> Quantised:
+    """Round `weight` [rows, in] to nearest; `group`: weights of a row that share a scale (None: all of them).
+
+    In more than `FEW` bits the largest weight has the largest code, and no value is further from its weight than half a scale. In fewer,
+    a group has no larger squared error than that would give; `importance` [in] is what squares are multiplied with (None: 1).
+    """
     rows, width = weight.shape
     group = min(group or width, width)
     parts = F.pad(weight.float(), (0, -width % group)).view(rows, -1, group)
-    scales = _scales(parts.abs().amax(-1), bits)
+    if importance is not None:
+        importance = F.pad(importance.float(), (0, -width % group)).view(-1, group)
+    scales = _scales(parts, bits, importance)
     codes = _codes(parts, scales[..., None], bits)
     return Quantised(codes.view(rows, -1)[:, :width].to(torch.int8), scales, group)
 
@@ -68,7 +78,7 @@ def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float 
         errors = weight.new_zeros(rows, last - first)
         for column in range(first, last):
             if column % group == 0:
-                scales[:, column // group] = _scales(weight[:, column : column + group].abs().amax(1), bits)
+                scales[:, column // group] = _scales(weight[:, column : column + group], bits)
             scale = scales[:, column // group]
             code = _codes(weight[:, column], scale, bits)
             codes[:, column] = code.to(torch.int8)
@@ -83,15 +93,17 @@ def awq(weights: Sequence[Tensor], hessian: Tensor, means: Tensor, bits: int, gr
     """What `weights` [rows, in] of products with the same inputs stand for after rounding to nearest of W diag(s), float32.
 
     s, rounded to float16 and the same for all of them, is mean |x|^a with the a of `GRID` between 0 and 1 with which the products'
-    outputs change least; a = 0 is plain rounding, so it is never worse than that. `hessian` [in, in]: the mean of x x^T over inputs x;
-    `means` [in]: of |x|. The paper's search for where to clip weights is left out.
+    outputs change least; a = 0 is rounding by scales that know which inputs are large. `hessian` [in, in]: the mean of x x^T over inputs x;
+    `means` [in]: of |x|. Where the paper searches for where to clip weights by outputs, squares of errors are weighted by those of inputs.
     """
     plain, hessian = [weight.float() for weight in weights], hessian.float()
     best: tuple[float, list[Tensor]] | None = None
     for step in range(GRID):
         scale = means.clamp(min=1e-4).pow(step / GRID)
         scale = (scale / (scale.max() * scale.min()).sqrt()).half().clamp(min=LEAST).float()
-        found = [quantise(weight * scale, bits, group).values() / scale for weight in plain]
+        # Else the weights that s makes large would be those that scales may leave beyond their reach.
+        importance = hessian.diagonal() / scale.square()
+        found = [quantise(weight * scale, bits, group, importance).values() / scale for weight in plain]
         changes = (value - weight for value, weight in zip(found, plain, strict=True))
         error = sum(float((change @ hessian * change).sum()) for change in changes)
         if best is None or error < best[0]:
@@ -100,10 +112,29 @@ def awq(weights: Sequence[Tensor], hessian: Tensor, means: Tensor, bits: int, gr
     return best[1]
 
 
-def _scales(largest: Tensor, bits: int) -> Tensor:
-    """By which the largest weights have the largest code."""
-    return (largest / highest(bits)).clamp(LEAST, MOST).half()
+def _scales(parts: Tensor, bits: int, importance: Tensor | None = None) -> Tensor:
+    """Of groups of weights [.., group]: that by which the largest weight has the largest code; in few bits, the one with the least squared error among it and those by which the largest weight, whatever its sign,
+    has the smallest code or lies a little beyond it."""
+    largest = parts.gather(-1, parts.abs().argmax(-1, keepdim=True))
+    best = _half(largest.abs() / highest(bits))
+    if bits <= FEW:
+        least = _squares(parts, best, bits, importance)
+        for reach in REACH:
+            scale = _half(largest * -reach / (highest(bits) + 1))
+            error = _squares(parts, scale, bits, importance)
+            best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
+    return best[..., 0]
+
+
+def _squares(parts: Tensor, scale: Tensor, bits: int, importance: Tensor | None) -> Tensor:
+    """[.., 1]"""
+    errors = (_codes(parts, scale, bits) * scale.to(parts.dtype) - parts).square()
+    return (errors if importance is None else errors * importance).sum(-1, keepdim=True)
+
+
+def _half(scale: Tensor) -> Tensor:
+    return scale.abs().clamp(LEAST, MOST).copysign(scale).half()
 
 
 def _codes(weight: Tensor, scale: Tensor, bits: int) -> Tensor:
-    return (weight / scale.to(weight.dtype)).round().clamp(-highest(bits), highest(bits))
+    return (weight / scale.to(weight.dtype)).round().clamp(-highest(bits) - 1, highest(bits))
