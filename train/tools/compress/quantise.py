@@ -59,7 +59,8 @@ def quantise(
 
 def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float = DAMPING) -> Quantised:
     """Round `weight` [rows, in] column by column, each time moving the columns to the right so that the product's outputs change
-    least. `hessian` [in, in]: the mean of x x^T over inputs x. Features that were never seen are rounded to nearest.
+    least. `hessian` [in, in]: the mean of x x^T over inputs x, whose diagonal weights the errors by which a group's scale is chosen.
+    Features that were never seen are rounded to nearest.
     """
     weight, hessian = weight.double().clone(), hessian.double().clone()
     rows, width = weight.shape
@@ -78,7 +79,8 @@ def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float 
         errors = weight.new_zeros(rows, last - first)
         for column in range(first, last):
             if column % group == 0:
-                scales[:, column // group] = _scales(weight[:, column : column + group], bits)
+                here = slice(column, column + group)
+                scales[:, column // group] = _scales(weight[:, here], bits, diagonal[here])
             scale = scales[:, column // group]
             code = _codes(weight[:, column], scale, bits)
             codes[:, column] = code.to(torch.int8)
