@@ -109,8 +109,9 @@ def compared(run: str) -> Compared:
         logits = [model(tokens) for model in models]
     after: dict[str, dict[str, float]] = {}
     rows = []
-    for number, way in enumerate(ways, 1):
-        found = changes(before, models[number], config, shards, world)
+    for number, (way, found) in enumerate(
+        zip(ways, changes(before, models[1:], config, shards, world), strict=True), 1
+    ):
         after[way.name] = {name: one.difference.value for name, one in found.items() if one.difference}
         more = mean_of([one.difference for one in found.values()])
         assert more is not None

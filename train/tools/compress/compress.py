@@ -68,7 +68,7 @@ def compress(config: TrainConfig, run: Folder, out: Folder, settings: Compressio
         after = without_width(after, left.model, importance(after, stream))
     else:
         rewrite(after, settings, stream)
-    sources = changes(before, after, config, shards, world)
+    (sources,) = changes(before, [after], config, shards, world)
     left = config.model_copy(update={"model": after.config})
     speed = speeds((before, after), config, shards)
     result = Compression(

@@ -1,5 +1,5 @@
-"""Weights in few bits without a zero point: round to nearest, by GPTQ (Frantar et al. 2023) or AWQ (Lin et al. 2024), a scale in
-float16 for each row or group of a row."""
+"""Weights in few bits: round to nearest, by GPTQ (Frantar et al. 2023) or AWQ (Lin et al. 2024), a scale in float16 for each row or
+group of a row, and in at most four bits a zero point."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 BLOCK = 128  # columns after which GPTQ's errors reach the columns further right
 DAMPING = 0.01  # of the mean diagonal, added to the diagonal
 GRID = 20  # powers of activations that AWQ tries
-FEW = 4  # bits, up to which a group's scale is searched for
+FEW = 4  # bits, up to which a group's scale and zero point are searched for
 # Of the range of a group's weights, what its codes reach: the largest weights may lie beyond, the others are in finer steps.
 REACH = (0.8, 0.85, 0.9, 0.95, 1.0)
 # Of scales in float16: below the first one, rounding the scale could move the largest weight by more than half of it.
@@ -21,11 +21,13 @@ LEAST, MOST = 2.0**-17, torch.finfo(torch.float16).max
 
 
 class Quantised(NamedTuple):
-    """`codes`: int8 [rows, in]; `scales`: float16 [rows, groups], positive or negative, each of `group` neighbouring weights of a row, the
-    last one's perhaps fewer."""
+    """`codes`: int8 [rows, in], 0 for a weight of 0; `scales`: float16 [rows, groups], positive, each of `group` neighbouring weights of
+    a row, the last one's perhaps fewer; `lowest`: int8 [rows, groups], the smallest code that a group may have, at most 0 (its zero
+    point is `-lowest` where codes are stored from 0 on)."""
 
     codes: Tensor
     scales: Tensor
+    lowest: Tensor
     group: int
 
     def values(self) -> Tensor:
@@ -34,8 +36,15 @@ class Quantised(NamedTuple):
         return self.codes * spread[:, : self.codes.shape[1]]
 
 
+class Grid(NamedTuple):
+    """What values groups of weights can take: `scale`, float16, times whole numbers from `lowest` on, both [.., 1]."""
+
+    scale: Tensor
+    lowest: Tensor
+
+
 def highest(bits: int) -> int:
-    """The largest code; the smallest one is one further from 0."""
+    """The largest code without a zero point; the smallest one is one further from 0."""
     return int(2 ** (bits - 1)) - 1
 
 
@@ -44,17 +53,17 @@ def quantise(
 ) -> Quantised:
     """Round `weight` [rows, in] to nearest; `group`: weights of a row that share a scale (None: all of them).
 
-    In more than `FEW` bits the largest weight has the largest code, and no value is further from its weight than half a scale. In fewer,
-    a group has no larger squared error than that would give; `importance` [in] is what squares are multiplied with (None: 1).
+    In more than `FEW` bits the largest weight has the largest code, and no value is further from its weight than half a scale. In `FEW`
+    and fewer, a group has no larger squared error than that would give; `importance` [in] is what squares are multiplied with (None: 1).
     """
     rows, width = weight.shape
     group = min(group or width, width)
     parts = F.pad(weight.float(), (0, -width % group)).view(rows, -1, group)
     if importance is not None:
         importance = F.pad(importance.float(), (0, -width % group)).view(-1, group)
-    scales = _scales(parts, bits, importance)
-    codes = _codes(parts, scales[..., None], bits)
-    return Quantised(codes.view(rows, -1)[:, :width].to(torch.int8), scales, group)
+    grid = _grid(parts, bits, importance)
+    codes = _codes(parts, grid, bits).view(rows, -1)[:, :width].to(torch.int8)
+    return Quantised(codes, grid.scale[..., 0], grid.lowest[..., 0].to(torch.int8), group)
 
 
 def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float = DAMPING) -> Quantised:
@@ -72,7 +81,7 @@ def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float 
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(hessian))
     upper = torch.linalg.cholesky(inverse, upper=True)
     codes = torch.empty(rows, width, dtype=torch.int8, device=weight.device)
-    scales = torch.empty(rows, -(-width // group), dtype=torch.float16, device=weight.device)
+    grids: list[Grid] = []
     step = max(BLOCK // group, 1) * group
     for first in range(0, width, step):
         last = min(first + step, width)
@@ -80,15 +89,15 @@ def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float 
         for column in range(first, last):
             if column % group == 0:
                 here = slice(column, column + group)
-                scales[:, column // group] = _scales(weight[:, here], bits, diagonal[here])
-            scale = scales[:, column // group]
-            code = _codes(weight[:, column], scale, bits)
-            codes[:, column] = code.to(torch.int8)
-            error = (weight[:, column] - code * scale.double()) / upper[column, column]
+                grids.append(_grid(weight[:, here], bits, diagonal[here]))
+            code = _codes(weight[:, column, None], grids[-1], bits)
+            codes[:, column] = code[:, 0].to(torch.int8)
+            error = (weight[:, column] - (code * grids[-1].scale.double())[:, 0]) / upper[column, column]
             weight[:, column:last] -= error[:, None] * upper[column, column:last]
             errors[:, column - first] = error
         weight[:, last:] -= errors @ upper[first:last, last:]
-    return Quantised(codes, scales, group)
+    scales, lowest = (torch.cat(parts, dim=1) for parts in zip(*grids, strict=True))
+    return Quantised(codes, scales, lowest.to(torch.int8), group)
 
 
 def awq(weights: Sequence[Tensor], hessian: Tensor, means: Tensor, bits: int, group: int) -> list[Tensor]:
@@ -120,29 +129,55 @@ def _changed(before: Sequence[Tensor], after: Sequence[Tensor], hessian: Tensor)
     return sum(float((change @ hessian * change).sum()) for change in changes)
 
 
-def _scales(parts: Tensor, bits: int, importance: Tensor | None = None) -> Tensor:
-    """Of groups of weights [.., group]: that by which the largest weight has the largest code; in few bits the one with the least
-    squared error among it and those by which the largest weight, whatever its sign, has the smallest code or lies a little beyond it."""
+def _grid(parts: Tensor, bits: int, importance: Tensor | None = None) -> Grid:
+    """Of groups of weights [.., group]: that without a zero point by which the largest weight has the largest code; in few bits the one
+    with the least squared error among it, those by which the largest weight, whatever its sign, has the code furthest from 0 or lies a
+    little beyond it, and those that reach from the smallest weight to the largest or a little less far; then with the scale of least
+    squares for the codes of that one, if this is better still."""
     largest = parts.gather(-1, parts.abs().argmax(-1, keepdim=True))
-    best = _half(largest.abs() / highest(bits))
-    if bits <= FEW:
-        least = _squares(parts, best, bits, importance)
-        for reach in REACH:
-            scale = _half(largest * -reach / (highest(bits) + 1))
-            error = _squares(parts, scale, bits, importance)
-            best, least = torch.where(error < least, scale, best), torch.minimum(error, least)
-    return best[..., 0]
+    last = 2**bits - 1  # steps from the smallest code to the largest
+    middle = torch.full_like(largest, -highest(bits) - 1)
+    best = Grid(_half(largest.abs() / highest(bits)), middle)
+    if bits > FEW:
+        return best
+    low, high = parts.amin(-1, keepdim=True).clamp(max=0), parts.amax(-1, keepdim=True).clamp(min=0)
+    tries = []
+    for reach in REACH:
+        tries.append(
+            Grid(_half(largest.abs() * reach / -middle), torch.where(largest < 0, middle, middle + 1))
+        )
+        scale = _half((high - low) * reach / last)
+        tries.append(Grid(scale, (low * reach / scale.to(low.dtype)).round().clamp(-last, 0)))
+    least = _squares(parts, best, bits, importance)
+    for grid in tries:
+        best, least = _better(parts, best, least, grid, bits, importance)
+    codes = _codes(parts, best, bits)
+    weighted = codes if importance is None else codes * importance
+    fitted = (weighted * parts).sum(-1, keepdim=True) / (weighted * codes).sum(-1, keepdim=True)
+    return _better(parts, best, least, Grid(_half(fitted.nan_to_num()), best.lowest), bits, importance)[0]
 
 
-def _squares(parts: Tensor, scale: Tensor, bits: int, importance: Tensor | None) -> Tensor:
+def _better(
+    parts: Tensor, best: Grid, least: Tensor, other: Grid, bits: int, importance: Tensor | None
+) -> tuple[Grid, Tensor]:
+    """(the grid of each group, its squared error) with the smaller error of two."""
+    errors = _squares(parts, other, bits, importance)
+    fewer = errors < least
+    chosen = (torch.where(fewer, b, a) for a, b in zip(best, other, strict=True))
+    return Grid(*chosen), torch.minimum(errors, least)
+
+
+def _squares(parts: Tensor, grid: Grid, bits: int, importance: Tensor | None) -> Tensor:
     """[.., 1]"""
-    errors = (_codes(parts, scale, bits) * scale.to(parts.dtype) - parts).square()
+    errors = (_codes(parts, grid, bits) * grid.scale.to(parts.dtype) - parts).square()
     return (errors if importance is None else errors * importance).sum(-1, keepdim=True)
 
 
 def _half(scale: Tensor) -> Tensor:
-    return scale.abs().clamp(LEAST, MOST).copysign(scale).half()
+    return scale.clamp(LEAST, MOST).half()
 
 
-def _codes(weight: Tensor, scale: Tensor, bits: int) -> Tensor:
-    return (weight / scale.to(weight.dtype)).round().clamp(-highest(bits) - 1, highest(bits))
+def _codes(weight: Tensor, grid: Grid, bits: int) -> Tensor:
+    """Of weights [.., group], the nearest ones."""
+    codes = (weight / grid.scale.to(weight.dtype)).round()
+    return torch.clamp(codes, grid.lowest, grid.lowest + (2**bits - 1))

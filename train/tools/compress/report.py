@@ -21,9 +21,10 @@ from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import interval
 from corpusmill.train.evaluate.statistics import compared, estimate, linearised
 from corpusmill.train.parallel.model import ParallelModel
+from corpusmill.train.tools.compress.quantise import FEW
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.batch import Batch
@@ -36,34 +37,43 @@ PLAIN = 2  # bytes of a weight that is stored as it is, in bfloat16, and of a sc
 
 
 def changes(
-    before: Decoder, after: Decoder, config: TrainConfig, shards: Shards, world: World
-) -> dict[str, SourceChange]:
-    """Of each source's validation split. Raises `UserError` if no source has one."""
+    before: Decoder, after: Sequence[Decoder], config: TrainConfig, shards: Shards, world: World
+) -> list[dict[str, SourceChange]]:
+    """Of each model after, by source: what changed on its validation split. Raises `UserError` if no source has one."""
     plain = config.model_copy(update={"precision": "fp32"})
-    scorers = [Scorer(ParallelModel([model], world), plain, world) for model in (before, after)]
-    found = {
-        name: _change(scorers[0], scorers[1], source)
-        for name, source in shards.validation.items()
-        if source.index.ntokens
-    }
-    if not found:
+    scorers = [Scorer(ParallelModel([model], world), plain, world) for model in (before, *after)]
+    found: list[dict[str, SourceChange]] = [{} for _ in after]
+    for name, source in shards.validation.items():
+        if source.index.ntokens:
+            for one, change in zip(found, _changes(scorers[0], scorers[1:], source), strict=True):
+                one[name] = change
+    if not any(found):
         raise UserError(
             f"{config.data.shards}: no source has a validation split; set split.validation_share in the recipe"
         )
     return found
 
 
-def _change(before: Scorer, after: Scorer, source: Source) -> SourceChange:
+def _changes(before: Scorer, after: Sequence[Scorer], source: Source) -> Iterator[SourceChange]:
+    """Of each model after."""
     data, tokens = before.config.data, before.config.validation.tokens
-    (first, second), sizes = paired_bits((before, after), source)
-    difference = None
-    if sizes.sum():
-        difference = compared(linearised(second, sizes), linearised(first, sizes)).estimate
+    (first, *others), sizes = paired_bits((before, *after), source)
     rows = list(sample(source, data.sequence_length, tokens, batch=data.micro_batch))
+    for model, bits in zip(after, others, strict=True):
+        difference = None
+        if sizes.sum():
+            difference = compared(linearised(bits, sizes), linearised(first, sizes)).estimate
+        yield _change(before, model, rows, interval(first, sizes), interval(bits, sizes), difference)
+
+
+def _change(
+    before: Scorer, after: Scorer, rows: Sequence[Batch], first: Estimate | None, second: Estimate | None,
+    difference: Estimate | None,
+) -> SourceChange:  # fmt: skip
     apart, same = list(divergences(before, after, rows)), list(agreements(before, after, rows))
     each = torch.cat([part[batch["labels"] >= 0] for part, batch in zip(apart, rows, strict=True)])
     return SourceChange(
-        before=interval(first, sizes), after=interval(second, sizes), difference=difference,
+        before=first, after=second, difference=difference,
         divergence=_mean(apart, rows), divergence_p99=float(np.quantile(each.numpy(), 0.99)),
         agreement=_mean(same, rows),
     )  # fmt: skip
@@ -120,8 +130,8 @@ def stored_bytes(model: Decoder, settings: CompressionSettings | None = None) ->
 
 
 def matrix_bytes(weight: Tensor, settings: CompressionSettings | None) -> int:
-    """Of one matrix. Quantised: codes, and scales in float16. Pruned by a share: a bit for each weight, and those that are left; by a
-    pattern N:M: N of M, with their places among the M."""
+    """Of one matrix. Quantised: codes, scales in float16, and in few bits a zero point for each scale, of as many bits as a code. Pruned
+    by a share: a bit for each weight, and those that are left; by a pattern N:M: N of M, with their places among the M."""
     count, width = weight.numel(), weight.shape[-1]
     if settings is None or settings.method in ("depth", "width"):
         return PLAIN * count
@@ -130,7 +140,9 @@ def matrix_bytes(weight: Tensor, settings: CompressionSettings | None) -> int:
         inputs = (
             PLAIN * width if settings.method == "awq" else 0
         )  # scales of inputs, though products may share them
-        return count // width * (-(-width * settings.bits // 8) + PLAIN * groups) + inputs
+        points = groups if settings.bits <= FEW else 0
+        codes = count // width * -(-(width + points) * settings.bits // 8)
+        return codes + count // width * PLAIN * groups + inputs
     if settings.pattern is None:
         return PLAIN * int((weight != 0).sum()) + -(-count // 8)
     keep, of = settings.kept

@@ -40,16 +40,16 @@ def settings(method: str, **options: Any) -> CompressionSettings:
         (None, 2 * 30 * 100),
         (settings("depth", layers=1), 2 * 30 * 100),
         (settings("int8"), 30 * (100 + 2)),
-        (settings("int4"), 30 * (50 + 2 * 4)),
-        (settings("gptq", group=64), 30 * (50 + 2 * 2)),
-        (settings("awq", group=64), 30 * (50 + 2 * 2) + 2 * 100),
+        (settings("int4"), 30 * (50 + (2 + 0.5) * 4)),
+        (settings("gptq", group=64), 30 * (50 + (2 + 0.5) * 2)),
+        (settings("awq", group=64), 30 * (50 + (2 + 0.5) * 2) + 2 * 100),
         (settings("width", heads=1), 2 * 30 * 100),
         (settings("magnitude", share=0.9), 2 * 1000 + 375),
         (settings("wanda", pattern="2:4"), 2 * 1500 + 375),
         (settings("wanda", pattern="1:4"), 2 * 750 + 188),
     ],
 )  # fmt: skip
-def test_bytes_of_a_matrix(given: CompressionSettings | None, wanted: int) -> None:
+def test_bytes_of_a_matrix(given: CompressionSettings | None, wanted: float) -> None:
     weight = torch.zeros(30, 100)
     weight.view(-1)[:1000] = 1.0
     assert matrix_bytes(weight, given) == wanted
@@ -85,8 +85,9 @@ def decoder(checked: TrainConfig) -> Decoder:
 
 def test_of_a_model_with_itself_nothing_changes(config: Make, shards: Folder) -> None:
     checked = TrainConfig.model_validate(config())
-    found = changes(decoder(checked), decoder(checked), checked, open_shards(shards.url), World())
-    assert found.keys() == {"wiki", "books", "code"}
+    models = [decoder(checked), decoder(checked)]
+    first, found = changes(decoder(checked), models, checked, open_shards(shards.url), World())
+    assert first == found and found.keys() == {"wiki", "books", "code"}
     for one in found.values():
         assert one.before == one.after and one.before is not None and one.difference is not None
         assert (one.difference.value, one.difference.low, one.difference.high) == (0, 0, 0)
@@ -102,7 +103,7 @@ def test_figures_are_their_definitions(config: Make, shards: Folder) -> None:
     with torch.no_grad():
         for value in models[1].parameters():
             value.add_(torch.randn(value.shape, generator=generator), alpha=0.05)
-    found = changes(*models, checked, opened, World())["books"]
+    found = changes(models[0], models, checked, opened, World())[1]["books"]
     plain = TrainConfig.model_validate(config())
     tables = [
         document_losses(Scorer(ParallelModel([m], World()), plain, World()), opened.validation["books"])
@@ -142,4 +143,4 @@ def test_without_validation_text_it_is_refused(config: Make, shards: Folder) -> 
     checked, opened = TrainConfig.model_validate(config()), open_shards(shards.url)
     opened.validation.clear()
     with pytest.raises(UserError, match="no source has a validation split"):
-        changes(decoder(checked), decoder(checked), checked, opened, World())
+        changes(decoder(checked), [decoder(checked)], checked, opened, World())
