@@ -1,5 +1,5 @@
 """Generation on a CPU: prefill, decoding at batches of 1, 4 and 16, time to the first token, beside computing the whole context for
-each token and `transformers`' `generate` of the same model. Weights are random: time does not depend on them."""
+each token and `transformers`' `generate` of the same model; then weights in few bits. Weights are random: time does not depend on them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bench import _low_bits as low_bits
 from bench.peers import SCRIPTS, NotMeasured, environment
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.generation import Sampling
@@ -58,6 +59,11 @@ SIZES = (
         "30 M",  # configs/train/30m.yaml
         {"dim": 512, "layers": 7, "heads": 8, "kv_heads": 4, "qk_norm": True}, 16_384, 64, False,
     ),
+)  # fmt: skip
+
+
+WIDE = Size(
+    "210 M", {"dim": 1024, "layers": 16, "heads": 16, "kv_heads": 8, "qk_norm": True}, 16_384, 16, False
 )  # fmt: skip
 
 
@@ -318,6 +324,12 @@ def main() -> None:
     for size in SIZES:
         print(f"  generate: {size.name}", file=sys.stderr, flush=True)
         section(size)
+    for size in (SIZES[1], WIDE):
+        print(f"  generate: weights in few bits, {size.name}", file=sys.stderr, flush=True)
+        low_bits.generation(
+            size, lambda runner, batch, size=size: once(size, runner, batch, PROMPT, size.tokens), ROUNDS
+        )
+    low_bits.products(spent)
 
 
 if __name__ == "__main__":

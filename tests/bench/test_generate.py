@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench import generate
+from bench import _low_bits, generate
 from bench.peers import NotMeasured
 
 
@@ -42,3 +42,13 @@ def test_a_section(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     assert ("computed from its time at nine lengths" in out) is not whole
     assert re.search(r"beside 15 texts: p50 [\d.]+ ms, p95 [\d.]+ ms", out)
     assert re.search(r"on a text that repeats itself \(\d+% of the steps\)", out)
+
+
+def test_tables_of_few_bits(capsys: pytest.CaptureFixture[str]) -> None:
+    size = generate.Size("tiny", {"dim": 32, "layers": 2, "heads": 4, "kv_heads": 2}, 100, 4, False)
+    _low_bits.generation(size, lambda runner, batch: generate.once(size, runner, batch, 8, size.tokens), 1)
+    _low_bits.products(generate.spent, 64)
+    rows = re.findall(r"^\| (\d+) \|(.*)\|$", capsys.readouterr().out, re.MULTILINE)
+    assert [row[0] for row in rows] == ["1", "4", "16"] * 2
+    assert [len(row[1].split("|")) for row in rows] == [5] * 6
+    assert all(float(cell.split()[0].replace(",", "")) > 0 for row in rows for cell in row[1].split("|"))

@@ -61,6 +61,14 @@ Adapter = Annotated[
 ]  # fmt: skip
 
 
+Weights = Annotated[
+    Literal["int8", "int4"] | None,
+    typer.Option(
+        help="on a CPU: products with weights in so few bits, rounded as `compress` does; less memory, faster with few texts at a time"
+    ),
+]  # fmt: skip
+
+
 ContextEnd = Annotated[
     Literal["slide", "stop"],
     typer.Option(
@@ -103,6 +111,7 @@ def generate(
     context: Context = None,
     context_end: ContextEnd = "slide",
     adapter: Adapter = None,
+    weights: Weights = None,
     chat: Annotated[
         bool,
         typer.Option(
@@ -135,7 +144,7 @@ def generate(
     wanted = () if chat else ("prompt",)
     rows = list(read_jsonl(prompts, *wanted, option="--prompts")) if prompts else [{"prompt": prompt}]
     config, folder = open_run(run, set_)
-    opened = with_adapter(open_model(config, folder, context), adapter)
+    opened = with_adapter(open_model(config, folder, context, weights), adapter)
     if draft:
         opened = opened._replace(draft=open_draft(draft, opened))
     talk = open_chat(opened, folder) if chat else None

@@ -23,6 +23,7 @@ from corpusmill.train.commands.generation import (
     TopK,
     TopP,
     TypicalP,
+    Weights,
     with_adapter,
 )
 from corpusmill.train.commands.options import Run, Set
@@ -48,6 +49,7 @@ def serve(
             help="an adapter that clients name as their model: a run that trained it on this model, or PEFT's files (repeatable)",
         ),
     ] = None,
+    weights: Weights = None,
     draft: Draft = None,
     context: Context = None,
     set_: Set = None,
@@ -79,7 +81,7 @@ def serve(
             log_line(
                 f"warning: --host {host}: every machine that can reach this port can use the model; there is no password"
             )
-        opened, served_name = open_model(config, folder, context), name or config.name
+        opened, served_name = open_model(config, folder, context, weights), name or config.name
         adapters = named(adapter or [], served_name)
         if adapters:
             from corpusmill.train.finetune.beside import add_adapters
@@ -139,6 +141,7 @@ def chat(
     seed: Seed = 0,
     draft: Draft = None,
     adapter: Adapter = None,
+    weights: Weights = None,
     context: Context = None,
     set_: Set = None,
 ) -> None:
@@ -159,7 +162,7 @@ def chat(
         frequency_penalty=frequency_penalty, stop=stop or [], seed=seed,
     )  # fmt: skip
     config, folder = open_run(run, set_)
-    opened = with_adapter(open_model(config, folder, context), adapter)
+    opened = with_adapter(open_model(config, folder, context, weights), adapter)
     if draft:
         opened = opened._replace(draft=open_draft(draft, opened))
     made = open_chat(opened, folder)

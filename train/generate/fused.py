@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from corpusmill.train.generate.low_bits import Bits, LowBits
 from corpusmill.train.generate.product import Product
 from corpusmill.train.model.attend import rotation
 from corpusmill.train.model.layer import FeedForward, Layer
@@ -34,18 +35,19 @@ class Changes(Protocol):
 
 class _Layer(NamedTuple):
     attention_norm: Tensor | None
-    qkv: Product
+    qkv: Product | LowBits
     qk_norm: Tensor | None  # of each head of queries and keys, [H + K, D]
-    out: Product
+    out: Product | LowBits
     ffn_norm: Tensor | None
-    up: Product  # with SwiGLU behind the gate
-    down: Product
+    up: Product | LowBits  # with SwiGLU behind the gate
+    down: Product | LowBits
 
 
 class Fused:
-    """The layers of `model` in `dtype`, with weights of their own. `length`: positions."""
+    """The layers of `model` in `dtype`, with weights of their own, in few `bits` unless that is None. `length`: positions."""
 
-    def __init__(self, model: Decoder, dtype: torch.dtype, length: int) -> None:
+    def __init__(self, model: Decoder, dtype: torch.dtype, length: int, bits: Bits | None = None) -> None:
+        self._bits: Bits | None = bits
         config, device = model.config, model.embedding.weight.device
         self._config, self._dtype, self._embedding = config, dtype, model.embedding.weight
         sizes = (config.dim, config.head_size)
@@ -97,15 +99,18 @@ class Fused:
             up = torch.cat((weight_of(ffn.gate), up))
         attention_norm, qkv_product = self._behind(layer.attention_norm, qkv)
         ffn_norm, up_product = self._behind(layer.ffn_norm, up)
-        out, down = (Product(weight_of(module).to(self._dtype)) for module in (attention.o, ffn.down))
+        out, down = (self._product(weight_of(module)) for module in (attention.o, ffn.down))
         return _Layer(attention_norm, qkv_product, norms, out, ffn_norm, up_product, down)
 
-    def _behind(self, norm: nn.Module, weight: Tensor) -> tuple[Tensor | None, Product]:
+    def _product(self, weight: Tensor) -> Product | LowBits:
+        return Product(weight.to(self._dtype)) if self._bits is None else LowBits(weight, self._bits)
+
+    def _behind(self, norm: nn.Module, weight: Tensor) -> tuple[Tensor | None, Product | LowBits]:
         """What a norm multiplies with, and the product behind it. With fewer digits than fp32, the two do not become one."""
         factors = _norm_weight(norm)
-        if self._dtype == torch.float32:
+        if self._dtype == torch.float32 and self._bits is None:
             return None, Product(weight.float() * factors)
-        return factors, Product(weight.to(self._dtype))
+        return factors, self._product(weight)
 
     def __call__(
         self, tokens: Tensor, mask: Tensor | None, cache: Cache, adapters: Changes | None = None, which: Tensor | None = None,
@@ -127,7 +132,7 @@ class Fused:
         def changed(number: int, part: str, x: Tensor, y: Tensor) -> Tensor:
             return y if adapters is None or which is None else adapters.apply(number, part, x, y, which)
 
-        def added(number: int, part: str, product: Product, x: Tensor, y: Tensor) -> Tensor:
+        def added(number: int, part: str, product: Product | LowBits, x: Tensor, y: Tensor) -> Tensor:
             if adapters is None or which is None:
                 return product.added(x, y)
             return x + adapters.apply(number, part, y, product(y), which)

@@ -13,6 +13,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.generate.engine import Engine
+from corpusmill.train.generate.low_bits import Bits
 from corpusmill.train.generate.request import End, Event, Request
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.generate.speculate import Draft, PromptLookup, SmallModel
@@ -89,16 +90,20 @@ class Texts:
         return Piece(request, shown, "stop" if text.stopped else None, event)
 
 
-def open_model(config: TrainConfig, run: Folder, context: int | None = None) -> Opened:
-    """The newest checkpoint; `context` defaults to the length of the training's sequences. Raises `UserError` without a valid
-    checkpoint."""
+def open_model(
+    config: TrainConfig, run: Folder, context: int | None = None, weights: Bits | None = None
+) -> Opened:
+    """The newest checkpoint; `context` defaults to the length of the training's sequences, `weights` to those of its precision. Raises
+    `UserError` without a valid checkpoint."""
     from tokenizers import Tokenizer
 
     kept = run_vocabulary(config, run)
     found = newest_checkpoint(run)
     model = load_model(config, found, kept.vocab_size, join(config).device)
     longest = context or config.data.sequence_length
-    runner = Runner(model, kept.vocab_size, kept.eos_id, longest, config.precision, sole=True)
+    runner = Runner(
+        model, kept.vocab_size, kept.eos_id, longest, config.precision, sole=True, weights=weights
+    )
     tokenizer = Tokenizer.from_str((run / TOKENIZER).read().decode("utf-8"))
     tokenizer.no_truncation()
     tokenizer.no_padding()

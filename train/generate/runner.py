@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from corpusmill.common.errors import UserError
 from corpusmill.train.generate.cache import Cache
 from corpusmill.train.generate.fused import Fused
+from corpusmill.train.generate.low_bits import Bits, in_few_bits
 from corpusmill.train.generate.product import Product
 from corpusmill.train.model.adapters import virtual_tokens
 from corpusmill.train.model.attend import Boundaries
@@ -26,11 +28,17 @@ SPARE = 64
 class Runner:
     """`context`: positions that the model can look back on, of which virtual tokens take `virtual`; then those for texts. `precision` as of a training run; the weights of matrix products
     are converted to its type, once for all tokens. `sole`: nothing else uses the model, so its weights are freed when they have been
-    laid out for generation."""
+    laid out for generation. `weights`: bits of those of products in layers (None: all of `precision`); raises `UserError` for them on a
+    GPU."""
 
     def __init__(
         self, model: Decoder, vocab_size: int, eos_id: int, context: int, precision: str = "fp32", sole: bool = False,
+        weights: Bits | None = None,
     ) -> None:  # fmt: skip
+        if weights and model.embedding.weight.device.type != "cpu":
+            raise UserError(
+                f"--weights {weights}: computes on a CPU, not on {model.embedding.weight.device.type}; leave it out"
+            )
         self.model, self.vocab_size, self.eos_id = model.eval(), vocab_size, eos_id
         if model.config.positions == "learned":
             context = min(context, model.config.max_positions)
@@ -42,10 +50,12 @@ class Runner:
         self.dtype = dtype or torch.float32
         head = model.embedding.weight if model.head is None else model.head.weight
         self.head = Product(head[:vocab_size].detach().to(self.dtype))  # without padding
-        self._sole = sole
+        self._sole, self._weights = sole, weights
         self.adapters: LowRank | None = None  # set before the first use
         self._fits = Fused.fits(model.config) and not self.virtual
         if not self._fits:
+            if weights:
+                in_few_bits(model, weights)
             for module in model.modules():
                 if isinstance(module, nn.Linear):
                     module.requires_grad_(False).to(self.dtype)
@@ -55,7 +65,7 @@ class Runner:
         """The layers in fewer operations, made when they are first used, if they are written for this architecture."""
         if not self._fits:
             return None
-        made = Fused(self.model, self.dtype, self.context + SPARE)
+        made = Fused(self.model, self.dtype, self.context + SPARE, self._weights)
         if self._sole:
             for module in self.model.modules():
                 if isinstance(module, nn.Linear):

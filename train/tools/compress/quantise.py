@@ -66,6 +66,23 @@ def quantise(
     return Quantised(codes, grid.scale[..., 0], grid.lowest[..., 0].to(torch.int8), group)
 
 
+def regrouped(weight: Tensor, bits: int, group: int) -> Quantised:
+    """As `quantise`, but with the very values of groups that are values of so few bits already, as those of larger groups' parts are."""
+    rows, width = weight.shape
+    parts = F.pad(weight.float(), (0, -width % group)).view(rows, -1, group)
+    grid, last = _grid(parts, bits), 2**bits - 1
+    largest = parts.abs().amax(-1, keepdim=True)
+    for most in range(last, 0, -1):  # the code of the largest weight
+        scale = _half(largest / most)
+        codes = (parts / scale.float()).round()
+        lowest = codes.amin(-1, keepdim=True).clamp(max=0)
+        exact = (codes * scale.float() == parts).all(-1, keepdim=True)
+        exact &= codes.amax(-1, keepdim=True) - lowest <= last
+        grid = Grid(torch.where(exact, scale, grid.scale), torch.where(exact, lowest, grid.lowest))
+    codes = _codes(parts, grid, bits).view(rows, -1)[:, :width].to(torch.int8)
+    return Quantised(codes, grid.scale[..., 0], grid.lowest[..., 0].to(torch.int8), group)
+
+
 def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float = DAMPING) -> Quantised:
     """Round `weight` [rows, in] column by column, each time moving the columns to the right so that the product's outputs change
     least. `hessian` [in, in]: the mean of x x^T over inputs x, whose diagonal weights the errors by which a group's scale is chosen.
