@@ -36,7 +36,7 @@ def generation(size: Size, once: Callable[[Runner, int], float], rounds: int) ->
     )
     print(f"### Weights in few bits, {size.name}: {made.parameter_count / 1e6:.0f} M parameters\n")
     print(
-        f"{inside / 1e6:.0f} M of them in products of layers; tokens/s, {size.tokens} new ones of each text. All take turns; medians,"
+        f"{inside / 1e6:.0f} M of them in products of layers; tokens/s, {size.tokens} new ones of each text, prompts read. All take turns; medians,"
         " and of ratios their range.\n"
     )
     print("| batch | fp32 | " + " | ".join(f"{name} | times" for name in KINDS) + " |")

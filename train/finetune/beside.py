@@ -38,7 +38,8 @@ def add_adapters(opened: Opened, folders: Sequence[str]) -> None:
         raise UserError(
             "--adapter: is for models of Llama's form (rmsnorm, rope, no biases or experts): merge it with `corpusmill export`"
         )
-    opened.runner.adapters = LowRank([_with(model, Folder(one)) for one in folders], opened.runner.dtype)
+    models = [_with(model, Folder(one)) for one in folders]
+    opened.runner.adapters = LowRank(models, opened.runner.dtype, opened.runner.folded)
 
 
 def _with(model: Decoder, folder: Folder) -> Decoder:

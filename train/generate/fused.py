@@ -74,6 +74,11 @@ class Fused:
         others = config.moe or any(config.has_value_embedding(n) for n in range(config.layers))
         return plain and not others
 
+    @staticmethod
+    def folds(dtype: torch.dtype, bits: Bits | None) -> bool:
+        """Whether a norm's weight is multiplied into that of the product behind it: not with fewer digits than fp32."""
+        return dtype == torch.float32 and bits is None
+
     def _layer(self, layer: nn.Module) -> _Layer:
         assert isinstance(layer, Layer)
         attention, ffn, config = layer.attention, layer.ffn, self._config
@@ -106,9 +111,9 @@ class Fused:
         return Product(weight.to(self._dtype)) if self._bits is None else LowBits(weight, self._bits)
 
     def _behind(self, norm: nn.Module, weight: Tensor) -> tuple[Tensor | None, Product | LowBits]:
-        """What a norm multiplies with, and the product behind it. With fewer digits than fp32, the two do not become one."""
+        """What a norm multiplies with, and the product behind it, in one where it `folds`."""
         factors = _norm_weight(norm)
-        if self._dtype == torch.float32 and self._bits is None:
+        if self.folds(self._dtype, self._bits):
             return None, Product(weight.float() * factors)
         return factors, self._product(weight)
 

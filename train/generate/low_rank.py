@@ -33,13 +33,13 @@ class Change(NamedTuple):
 
 class LowRank:
     """`models`: whole decoders with the base's weights and an adapter each, in the order of their numbers from 1 on; `dtype`: of the
-    products. Nothing of the models is kept."""
+    products; `folded`: whether the weights of norms are in those of the products behind them. Nothing of the models is kept."""
 
-    def __init__(self, models: Sequence[Decoder], dtype: torch.dtype) -> None:
+    def __init__(self, models: Sequence[Decoder], dtype: torch.dtype, folded: bool) -> None:
         self.count = len(models)
         layers = [list(model.layers.values()) for model in models]
         self._changes: list[dict[str, Change]] = [
-            {part: _stacked([_of(layer, part, dtype) for layer in same], dtype) for part in PARTS}
+            {part: _stacked([_of(layer, part, folded) for layer in same], dtype) for part in PARTS}
             for same in zip(*layers, strict=True)
         ]
 
@@ -63,7 +63,7 @@ class _Part(NamedTuple):
     gain: Tensor
 
 
-def _of(layer: nn.Module, part: str, dtype: torch.dtype) -> list[_Part]:
+def _of(layer: nn.Module, part: str, folded: bool) -> list[_Part]:
     """Of the linear layers that a fused product is made of, with rows and columns in its order."""
     assert isinstance(layer, Layer)
     attention, ffn = layer.attention, layer.ffn
@@ -73,7 +73,7 @@ def _of(layer: nn.Module, part: str, dtype: torch.dtype) -> list[_Part]:
         "qkv": [attention.q, attention.k, attention.v], "out": [attention.o],
         "up": [*([ffn.gate] if ffn.gate is not None else []), ffn.up], "down": [ffn.down],
     }[part]  # fmt: skip
-    if dtype == torch.float32 and part in ("qkv", "up"):  # whose weight has that of the norm before it
+    if folded and part in ("qkv", "up"):  # whose weight has that of the norm before it
         norm = layer.attention_norm if part == "qkv" else layer.ffn_norm
         weight = weight_of(norm).float()
         factors = weight * len(weight) ** 0.5

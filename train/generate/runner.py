@@ -51,6 +51,7 @@ class Runner:
         head = model.embedding.weight if model.head is None else model.head.weight
         self.head = Product(head[:vocab_size].detach().to(self.dtype))  # without padding
         self._sole, self._weights = sole, weights
+        self.folded = Fused.folds(self.dtype, weights)
         self.adapters: LowRank | None = None  # set before the first use
         self._fits = Fused.fits(model.config) and not self.virtual
         if not self._fits:

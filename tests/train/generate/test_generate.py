@@ -107,6 +107,14 @@ def command(*arguments: str) -> tuple[str, str]:
     return result.stdout, result.stderr
 
 
+def test_the_command_takes_weights_in_few_bits(write_config: Callable[..., Path], tmp_path: Path) -> None:
+    train(load(TrainConfig, write_config(**{"schedule.steps": 1, "schedule.warmup_steps": 0})))
+    options = ["generate", str(tmp_path / "run"), "--prompt", "ā", "--max-tokens", "8", "--temperature", "1"]
+    found = [command(*options, *bits)[0] for bits in ([], ["--weights", "int8"], ["--weights", "int4"])]
+    assert all(text.startswith("ā") for text in found) and len(set(found)) > 1
+    assert command(*options, "--weights", "int4")[0] == found[2]
+
+
 def test_the_command_says_what_it_has_cut(write_config: Callable[..., Path], tmp_path: Path) -> None:
     train(load(TrainConfig, write_config(**{"schedule.steps": 1, "schedule.warmup_steps": 0})))
     options = ["generate", str(tmp_path / "run"), "--context", "8", "--max-tokens", "3"]
