@@ -25,19 +25,25 @@ class Way(NamedTuple):
 
 def torchao(model: Decoder, bits: int) -> None:
     """Quantise the matrices of the layers in place."""
-    import torch
     from torch import nn
-    from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_
+    from torchao.quantization import quantize_
+
+    quantize_(
+        model,
+        torchao_config(bits),
+        filter_fn=lambda module, name: isinstance(module, nn.Linear) and "layers." in name,
+    )
+
+
+def torchao_config(bits: int) -> Any:
+    """In 4 bits, of groups of `GROUP`: torchao's packed int4 has no kernel for this processor."""
+    import torch
+    from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig
     from torchao.quantization.granularity import PerGroup
 
-    config = (
-        Int8WeightOnlyConfig()
-        if bits == 8
-        else IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP))
-    )
-    quantize_(
-        model, config, filter_fn=lambda module, name: isinstance(module, nn.Linear) and "layers." in name
-    )
+    if bits == 8:
+        return Int8WeightOnlyConfig()
+    return IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP))
 
 
 def ours(method: str, config: Any, shards: Any, **how: Any) -> Callable[[Decoder], None]:

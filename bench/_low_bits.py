@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, get_args
 import torch
 from torch import Tensor, nn
 
+from bench._compress_ways import torchao_config
 from corpusmill.schemas.model import ModelConfig
-from corpusmill.train.generate.low_bits import GROUP, Bits, LowBits
+from corpusmill.train.generate.low_bits import Bits, LowBits
 from corpusmill.train.generate.product import Product
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.tools.compress.report import matrices
 
 if TYPE_CHECKING:
     from bench.generate import Size
@@ -27,17 +29,15 @@ BATCHES = (1, 4, 16)
 def generation(size: Size, once: Callable[[Runner, int], float], rounds: int) -> None:
     """Print a table of tokens/s; `once`: seconds of a text of each of so many prompts."""
     made = Decoder(ModelConfig.model_validate(size.model), size.vocabulary, 0).eval()
-    runners: dict[str, Runner] = {}
-    for name in ("fp32", *KINDS):
-        bits = next((one for one in KINDS if one == name), None)
-        runners[name] = Runner(copy.deepcopy(made), size.vocabulary, -1, 1024, sole=True, weights=bits)
-    inside = sum(
-        p.numel() for name, p in made.named_parameters() if name.startswith("layers.") and p.ndim > 1
-    )
+    runners = {
+        bits or "fp32": Runner(copy.deepcopy(made), size.vocabulary, -1, 1024, sole=True, weights=bits)
+        for bits in (None, *KINDS)
+    }
+    inside = sum(weight.numel() for weight in matrices(made).values())
     print(f"### Weights in few bits, {size.name}: {made.parameter_count / 1e6:.0f} M parameters\n")
     print(
-        f"{inside / 1e6:.0f} M of them in products of layers; tokens/s, {size.tokens} new ones of each text, prompts read. All take turns; medians,"
-        " and of ratios their range.\n"
+        f"{inside / 1e6:.0f} M of them in products of layers; tokens/s, {size.tokens} new ones of each text, prompts"
+        " read. All take turns; medians, and of ratios their range.\n"
     )
     print("| batch | fp32 | " + " | ".join(f"{name} | times" for name in KINDS) + " |")
     print("|---|--:|" + "--:|--:|" * len(KINDS))
@@ -54,21 +54,16 @@ def generation(size: Size, once: Callable[[Runner, int], float], rounds: int) ->
 
 def products(spent: Callable[[Callable[[], Tensor]], float], size: int = 4096) -> None:
     """Print a table of microseconds; `spent`: seconds of a call."""
-    from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, quantize_
-    from torchao.quantization.granularity import PerGroup
+    from torchao.quantization import quantize_
 
     weight = torch.randn(size, size, generator=torch.Generator().manual_seed(0))
     works: dict[str, Callable[[Tensor], Tensor]] = {"fp32": Product(weight.clone())}
     for bits in KINDS:
         works[bits] = LowBits(weight, bits)
-    theirs = {
-        "int8, torchao": Int8WeightOnlyConfig(),
-        "int4, torchao": IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP)),
-    }
-    for name, config in theirs.items():
+    for name, bits_of in (("int8, torchao", 8), ("int4, torchao", 4)):
         linear = nn.Linear(size, size, bias=False).bfloat16()
         linear.weight.data.copy_(weight)
-        quantize_(linear, config)
+        quantize_(linear, torchao_config(bits_of))
         works[name] = linear
     print(f"One product of {size:,} x {size:,} weights, µs; torchao {version('torchao')} in bfloat16:\n")
     print(f"| rows | {' | '.join(works)} |")

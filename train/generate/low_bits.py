@@ -43,9 +43,16 @@ class LowBits:
         pairs = torch.stack((scales, (found.lowest + 8) * scales), dim=-1)
         self._factors = pairs.transpose(0, 1).contiguous().bfloat16()
 
+    @property
+    def nbytes(self) -> int:
+        scales = 0 if self._scales is None else self._scales.nbytes
+        return self._codes.nbytes + self._factors.nbytes + scales
+
     def __call__(self, x: Tensor) -> Tensor:
         """Of x [..., I]: [..., O], of x's type."""
-        rows = F.pad(x.reshape(-1, self._width).bfloat16(), (0, -self._width % COLUMNS))
+        rows = x.reshape(-1, self._width).bfloat16()
+        if self._width % COLUMNS:
+            rows = F.pad(rows, (0, -self._width % COLUMNS))
         if self._scales is not None:
             y = torch._weight_int8pack_mm(rows, self._codes, self._factors) * self._scales
         else:

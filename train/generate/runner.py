@@ -51,7 +51,6 @@ class Runner:
         head = model.embedding.weight if model.head is None else model.head.weight
         self.head = Product(head[:vocab_size].detach().to(self.dtype))  # without padding
         self._sole, self._weights = sole, weights
-        self.folded = Fused.folds(self.dtype, weights)
         self.adapters: LowRank | None = None  # set before the first use
         self._fits = Fused.fits(model.config) and not self.virtual
         if not self._fits:
@@ -72,6 +71,11 @@ class Runner:
                 if isinstance(module, nn.Linear):
                     module.weight = nn.Parameter(module.weight.new_empty(0), requires_grad=False)
         return made
+
+    @property
+    def folded(self) -> bool:
+        """Whether `fused` has weights of norms in those of the products behind them."""
+        return Fused.folds(self.dtype, self._weights)
 
     def cache(self, rows: int, spare: int = 0) -> Cache:
         """For texts of `context` positions, and `spare` ones (at most `SPARE`) for what a row is padded with behind them."""

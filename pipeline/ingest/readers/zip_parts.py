@@ -79,7 +79,7 @@ class Archive:
         except _BROKEN as error:
             detail = f"the zip archive cannot be opened ({type(error).__name__}): cut short, or no archive"
             raise Damaged("ingest.damaged", detail, 0) from None
-        except NotImplementedError:  # how zipfile refuses a later version of the format
+        except NotImplementedError:  # zipfile has no other type for a later version of the format
             detail = f"the zip archive needs a version of the format above {zipfile.MAX_EXTRACT_VERSION / 10}"
             raise Damaged("ingest.damaged", detail, 0) from None
         file.guarded = False

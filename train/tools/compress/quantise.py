@@ -56,20 +56,16 @@ def quantise(
     In more than `FEW` bits the largest weight has the largest code, and no value is further from its weight than half a scale. In `FEW`
     and fewer, a group has no larger squared error than that would give; `importance` [in] is what squares are multiplied with (None: 1).
     """
-    rows, width = weight.shape
+    width = weight.shape[1]
     group = min(group or width, width)
-    parts = F.pad(weight.float(), (0, -width % group)).view(rows, -1, group)
-    if importance is not None:
-        importance = F.pad(importance.float(), (0, -width % group)).view(-1, group)
-    grid = _grid(parts, bits, importance)
-    codes = _codes(parts, grid, bits).view(rows, -1)[:, :width].to(torch.int8)
-    return Quantised(codes, grid.scale[..., 0], grid.lowest[..., 0].to(torch.int8), group)
+    parts = _grouped(weight, group)
+    weights = None if importance is None else _grouped(importance[None], group)[0]
+    return _on_grid(parts, _grid(parts, bits, weights), bits, width)
 
 
 def regrouped(weight: Tensor, bits: int, group: int) -> Quantised:
     """As `quantise`, but with the very values of groups that are values of so few bits already, as those of larger groups' parts are."""
-    rows, width = weight.shape
-    parts = F.pad(weight.float(), (0, -width % group)).view(rows, -1, group)
+    parts = _grouped(weight, group)
     grid, last = _grid(parts, bits), 2**bits - 1
     largest = parts.abs().amax(-1, keepdim=True)
     for most in range(last, 0, -1):  # the code of the largest weight
@@ -79,8 +75,7 @@ def regrouped(weight: Tensor, bits: int, group: int) -> Quantised:
         exact = (codes * scale.float() == parts).all(-1, keepdim=True)
         exact &= codes.amax(-1, keepdim=True) - lowest <= last
         grid = Grid(torch.where(exact, scale, grid.scale), torch.where(exact, lowest, grid.lowest))
-    codes = _codes(parts, grid, bits).view(rows, -1)[:, :width].to(torch.int8)
-    return Quantised(codes, grid.scale[..., 0], grid.lowest[..., 0].to(torch.int8), group)
+    return _on_grid(parts, grid, bits, weight.shape[1])
 
 
 def gptq(weight: Tensor, hessian: Tensor, bits: int, group: int, damping: float = DAMPING) -> Quantised:
@@ -144,6 +139,17 @@ def _changed(before: Sequence[Tensor], after: Sequence[Tensor], hessian: Tensor)
     """The mean square of what changes in the products' outputs."""
     changes = (b - a for b, a in zip(after, before, strict=True))
     return sum(float((change @ hessian * change).sum()) for change in changes)
+
+
+def _grouped(weight: Tensor, group: int) -> Tensor:
+    """[rows, groups, group] of a weight [rows, in], float32; the last group is filled up with 0."""
+    return F.pad(weight.float(), (0, -weight.shape[1] % group)).view(len(weight), -1, group)
+
+
+def _on_grid(parts: Tensor, grid: Grid, bits: int, width: int) -> Quantised:
+    """The nearest values to groups of weights, of rows of `width`."""
+    codes = _codes(parts, grid, bits).flatten(1)[:, :width].to(torch.int8)
+    return Quantised(codes, grid.scale[..., 0], grid.lowest[..., 0].to(torch.int8), parts.shape[-1])
 
 
 def _grid(parts: Tensor, bits: int, importance: Tensor | None = None) -> Grid:

@@ -63,20 +63,13 @@ def _changes(before: Scorer, after: Sequence[Scorer], source: Source) -> Iterato
         difference = None
         if sizes.sum():
             difference = compared(linearised(bits, sizes), linearised(first, sizes)).estimate
-        yield _change(before, model, rows, interval(first, sizes), interval(bits, sizes), difference)
-
-
-def _change(
-    before: Scorer, after: Scorer, rows: Sequence[Batch], first: Estimate | None, second: Estimate | None,
-    difference: Estimate | None,
-) -> SourceChange:  # fmt: skip
-    apart, same = list(divergences(before, after, rows)), list(agreements(before, after, rows))
-    each = torch.cat([part[batch["labels"] >= 0] for part, batch in zip(apart, rows, strict=True)])
-    return SourceChange(
-        before=first, after=second, difference=difference,
-        divergence=_mean(apart, rows), divergence_p99=float(np.quantile(each.numpy(), 0.99)),
-        agreement=_mean(same, rows),
-    )  # fmt: skip
+        apart, same = list(divergences(before, model, rows)), list(agreements(before, model, rows))
+        each = torch.cat([part[batch["labels"] >= 0] for part, batch in zip(apart, rows, strict=True)])
+        yield SourceChange(
+            before=interval(first, sizes), after=interval(bits, sizes), difference=difference,
+            divergence=_mean(apart, rows), divergence_p99=float(np.quantile(each.numpy(), 0.99)),
+            agreement=_mean(same, rows),
+        )  # fmt: skip
 
 
 def speeds(models: Sequence[Decoder], config: TrainConfig, shards: Shards) -> list[float]:
