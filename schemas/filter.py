@@ -45,6 +45,20 @@ class ClassifierParams(Strict):
     remove_below: Share | None = Field(default=None, ge=0, le=1)
 
 
+# Of a document's words those that the shipped toxicity model knows; where they are fewer, rules on toxicity are not judged.
+KNOWN_WORDS: Final = "toxicity.known_words"
+TRUSTED: Final = 0.5
+
+
+class ToxicityParams(ClassifierParams):
+    """The shipped model's labels, or a fastText classifier of your own, which has one."""
+
+    remove_labels: dict[Literal["insult", "hate", "threat", "sexual"], Share] = Field(
+        default_factory=dict,
+        description="label of the shipped model, beside `toxic` -> remove above; its card has a threshold for each",
+    )
+
+
 RULES_FOLDER: Final = Path(__file__).resolve().parents[1] / "configs" / "rules"
 # Names that stand for several sets, in the order of judging.
 RULE_GROUPS: Final = {"gopher": ("gopher_repetition", "gopher_quality")}
@@ -125,7 +139,7 @@ class FilterParams(Strict):
         default=[], description="Python files of your own that define signals with @signal; they are run"
     )
     language: LanguageParams | None = LanguageParams()
-    toxicity: ClassifierParams | None = ClassifierParams(remove_above=0.95)
+    toxicity: ToxicityParams | None = ToxicityParams(remove_above=0.95)
     quality: ClassifierParams | None = ClassifierParams()
 
     @field_validator("rules")

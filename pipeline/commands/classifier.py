@@ -150,7 +150,8 @@ def evaluate(
     from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
     from corpusmill.pipeline.filter.classifiers.building import identity_report
     from corpusmill.pipeline.filter.classifiers.labelled import read_identity, read_labelled
-    from corpusmill.pipeline.filter.classifiers.scores import Pool, known_label
+    from corpusmill.pipeline.filter.classifiers.pooling import Pool
+    from corpusmill.pipeline.filter.classifiers.scores import known_label
     from corpusmill.pipeline.filter.classifiers.training import evaluate_classifier, score_texts
 
     columns = (text_column, label_column, positive)
@@ -209,11 +210,12 @@ def score(
     from corpusmill.common.errors import UserError
     from corpusmill.pipeline.filter.classifiers import card_figures, fasttext_model, predictor
     from corpusmill.pipeline.filter.classifiers.labelled import read_labelled, read_texts
-    from corpusmill.pipeline.filter.classifiers.scores import Pool, known_label
+    from corpusmill.pipeline.filter.classifiers.pooling import Pool
+    from corpusmill.pipeline.filter.classifiers.scores import known_label
     from corpusmill.pipeline.filter.classifiers.training import evaluate_classifier, score_texts
     from corpusmill.schemas.fairness import ClassifierError, ToxicityScores
 
-    file = fasttext_model.shipped("toxicity.ftz") if model is None else fasttext_model.find(model)
+    file = fasttext_model.shipped(fasttext_model.SHIPPED["toxicity"]) if model is None else fasttext_model.find(model)
     loaded = predictor.load(file.path, file.xxh3)
     label = known_label("--label", loaded, label or file.label, model)
     pool: Pool = "mean" if mean else "worst"

@@ -12,7 +12,7 @@ from corpusmill.pipeline.engine.planning.constants import Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, local
 from corpusmill.pipeline.engine.stage import LocalStage
 from corpusmill.pipeline.filter import plugins
-from corpusmill.pipeline.filter.classifiers import fasttext_model
+from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
 from corpusmill.pipeline.filter.lists.list_files import list_hashes
 from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve
 from corpusmill.schemas.filter import FilterParams
@@ -34,7 +34,7 @@ class Filter(LocalStage):
     """
 
     name = "filter"
-    version = "5"
+    version = "6"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -57,7 +57,7 @@ class Filter(LocalStage):
         for name in MODEL_SETS:
             section = getattr(self.params, name)
             if section is not None:
-                own = fasttext_model.LANGUAGE_MODEL if name == "language" else f"{name}.ftz"
+                own = fasttext_model.SHIPPED[name]
                 model = (
                     fasttext_model.shipped(own)
                     if section.model is None
@@ -69,7 +69,7 @@ class Filter(LocalStage):
     def check(self) -> list[str]:
         """Loads the models; warns of rules that will judge languages that they are not made for."""
         for model in self.models().values():
-            fasttext_model.load(str(model.path), model.xxh3)
+            predictor.load(str(model.path), model.xxh3)
         language = self.params.language
         if language is not None and language.keep is not None:
             return []  # other languages go, and rules are judged on their own

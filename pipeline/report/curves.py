@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from corpusmill.pipeline.engine.token_rates import TokenRates
 from corpusmill.pipeline.report.survey import Failures, Rule, failure_matrix, numeric_columns
+from corpusmill.schemas.filter import KNOWN_WORDS, TRUSTED
 from corpusmill.schemas.tables import REMOVED
 
 POINTS = 61
@@ -115,6 +116,8 @@ class Judged:
         if curve.languages:
             beside = pa.array(curve.languages, pa.string())
             here &= ~np.asarray(pc.is_in(self.signals["language.code"], beside))
+        if curve.signal.startswith("toxicity.") and KNOWN_WORDS in self.columns:
+            here &= ~(self.columns[KNOWN_WORDS] < TRUSTED)
         return here
 
     def others(self, curve: Curve) -> npt.NDArray[np.int64]:

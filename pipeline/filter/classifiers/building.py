@@ -21,7 +21,7 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.filter.classifiers import predictor
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled, concatenated
-from corpusmill.pipeline.filter.classifiers.scores import MAX_WINDOWS, WINDOW_CHARS, WORST
+from corpusmill.pipeline.filter.classifiers.pooling import MAX_WINDOWS, WINDOW_CHARS, WORST
 from corpusmill.pipeline.filter.classifiers.training import (
     Evaluation,
     Training,

@@ -26,6 +26,8 @@ from corpusmill.common.storage import Folder
 
 MODELS: Final = Path(__file__).resolve().parents[1] / "models"
 LANGUAGE_MODEL: Final = "lid.176.ftz"
+# What a section of the recipe uses without a model of the user's own.
+SHIPPED: Final = {"language": LANGUAGE_MODEL, "toxicity": "toxicity.safetensors", "quality": "quality.ftz"}
 CACHE_ENV: Final = "CORPUSMILL_CACHE"
 LABEL: Final = "__label__"  # what labels begin with, in a model and in the lines that it learns from
 

@@ -129,7 +129,7 @@ def _split(first: Any, last: Any, table: Any, words: Any) -> Any:
 
 
 @compiled
-def _address(data: Any, i: Any, end: Any) -> Any:
+def address(data: Any, i: Any, end: Any) -> Any:
     """The end of the address (http://, https://) at `i`, or `i`."""
     if end - i < 8 or data[i] | 32 != 104 or data[i + 1] | 32 != 116 or data[i + 2] | 32 != 116:
         return i
@@ -147,7 +147,7 @@ def _address(data: Any, i: Any, end: Any) -> Any:
 
 
 @compiled
-def _mention(data: Any, i: Any, end: Any, lower: Any) -> Any:
+def mention(data: Any, i: Any, end: Any, lower: Any) -> Any:
     """The end of what follows the @ or & before `i`: letters and digits of ASCII, _ and #, and one semicolon."""
     while i < end:
         c, size = decode(data, i)
@@ -172,7 +172,7 @@ def _clean(data: Any, first: Any, last: Any, bits: Any, lower: Any, words: Any, 
             c, size = decode(data, i)
             kind = bits[c]
             if kind & KEPT:
-                skip = _address(data, i, end) if c | 32 == 104 else i
+                skip = address(data, i, end) if c | 32 == 104 else i
                 if skip == i:
                     if not in_word:
                         if count > bounds[p, 0]:
@@ -208,7 +208,7 @@ def _clean(data: Any, first: Any, last: Any, bits: Any, lower: Any, words: Any, 
                     continue
                 i = j  # they touch noise: part of it
             elif c == 64 or c == 38:
-                i = _mention(data, i + 1, end, lower)
+                i = mention(data, i + 1, end, lower)
                 ended = False
             else:
                 if kind & END_ALONE or c == 10:

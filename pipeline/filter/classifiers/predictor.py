@@ -15,6 +15,8 @@ from corpusmill.pipeline.filter.classifiers import fasttext_model, inference, mo
 from corpusmill.pipeline.filter.classifiers.model_file import Arrays, NotUnderstood, locked, read_model
 from corpusmill.pipeline.filter.classifiers.model_words import Words
 from corpusmill.pipeline.filter.text.view import Array
+from corpusmill.pipeline.filter.toxicity.model import ToxicityModel, is_model
+from corpusmill.pipeline.filter.toxicity.model import load as toxicity_model
 
 
 class Predictor:
@@ -80,11 +82,14 @@ class Predictor:
 
 
 @lru_cache(maxsize=8)
-def load(path: str, xxh3: str) -> Predictor:
+def load(path: str, xxh3: str) -> Predictor | ToxicityModel:
     """The model, read once per process.
 
-    Raises `UserError` if it is no fastText model, `WorkError` if its bytes are not those of the checksum.
+    Raises `UserError` if it is neither a fastText model nor, by its name, a toxicity model, `WorkError` if its bytes are not
+    those of the checksum.
     """
+    if is_model(path):
+        return toxicity_model(path, xxh3)
     fasttext_model.check(path, xxh3)
     try:
         arrays, labels = read_model(Path(path))

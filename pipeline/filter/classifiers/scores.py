@@ -17,9 +17,20 @@ from corpusmill.pipeline.filter.classifiers import predictor
 from corpusmill.pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
 from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stands, cleaned
 from corpusmill.pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
+from corpusmill.pipeline.filter.classifiers.pooling import (
+    MAX_WINDOWS,
+    WINDOW_CHARS,
+    Form,
+    Pool,
+    by_sentence,
+    pooled,
+)
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from corpusmill.pipeline.filter.text.view import Array, text_buffers
-from corpusmill.schemas.filter import ClassifierParams, FilterParams
+from corpusmill.pipeline.filter.toxicity.model import ToxicityModel
+from corpusmill.pipeline.filter.toxicity.scores import LABELLED, TOXIC
+from corpusmill.pipeline.filter.toxicity.scores import measured as labels_of
+from corpusmill.schemas.filter import KNOWN_WORDS, TRUSTED, ClassifierParams, FilterParams
 from corpusmill.schemas.tables import ARROW_TYPES, SignalSpec
 
 # ISO 639-3 (part 2/T where there are two) to ISO 639-1.
@@ -60,15 +71,8 @@ def iso_639_1(label: str) -> str:
     return ISO_639_1.get(found[1], found[1]) if found else label
 
 
-Pool = Literal["worst", "mean"]
-Form = Literal["windows", "text"]
-
 LANGUAGE_WINDOWS: Final = 10  # the language is predicted from so many windows, spread over the text,
 LANGUAGE_CHARS: Final = 200  # of so many characters: bench/language.py shows what that costs
-WINDOW_CHARS: Final = 400  # a classifier sees text in windows of about 60 words: what it was trained on
-MAX_WINDOWS: Final = 50  # of a longer document, so many windows evenly spread
-WORST: Final = 0.1  # toxicity is the mean of the worst tenth of the windows, of one at least
-TOXIC_SENTENCE: Final = 0.4  # Dolma removes sentences from this probability on
 
 _LANGUAGE = "fastText lid.176, Joulin et al. 2017, on 10 windows of 200 characters spread over the text"
 _CARD = "model card of the shipped classifier"
@@ -82,16 +86,24 @@ SPECS: Final = (
         for name, unit, version, origin in (
             ("language.score", "probability", "2", _LANGUAGE),
             (
-                "toxicity.score", "probability", "2",
+                "toxicity.score", "probability", "3",
                 f"{_CARD}: mean of the worst tenth of windows of 400 characters",
             ),
+            *(
+                (f"toxicity.{label}", "probability", "1", f"{_CARD}: as toxicity.score, of this label; null with a model of your own")
+                for label in LABELLED
+            ),
             (
-                "toxicity.worst_sentence", "probability", "1",
+                "toxicity.worst_sentence", "probability", "2",
                 f"{_CARD}: the worst sentence of three words or more inside those windows",
             ),
             (
-                "toxicity.sentences_ratio", "share of sentences", "1",
+                "toxicity.sentences_ratio", "share of sentences", "2",
                 f"{_CARD}: sentences of 0.4 and more, which Dolma (Soldaini et al. 2024) removes",
+            ),
+            (
+                KNOWN_WORDS, "share of words", "1",
+                f"{_CARD}: words that the shipped model knows; below {TRUSTED:g} no rule on toxicity is judged",
             ),
             ("quality.score", "probability", "2", f"{_CARD}: mean of windows of 400 characters"),
         )
@@ -116,10 +128,16 @@ class ModelSignals:
         self.language: Predictor | None = None
         self.codes = pa.array([], pa.string())
         self.classifiers: dict[str, tuple[Predictor, str, ClassifierParams, tuple[str, ...]]] = {}
+        self.toxicity: tuple[ToxicityModel, Form] | None = None
         for name, file in models.items():
             model = predictor.load(file.path, file.xxh3)
             section = getattr(params, name)
-            if name == "language":
+            if isinstance(model, ToxicityModel):
+                if name != "toxicity" or section.label not in (None, TOXIC):
+                    known_label(f"filter.{name}.label", model, section.label, section.model)
+                    raise UserError(f"filter.{name}: a toxicity model scores all of its labels: leave `label` out")
+                self.toxicity = model, section.input
+            elif name == "language":
                 self.language = model
                 plain = section.labels == "model"
                 self.codes = pa.array(
@@ -135,6 +153,9 @@ class ModelSignals:
         columns = {spec.name: pa.nulls(len(text), ARROW_TYPES[spec.dtype]) for spec in SPECS}
         if self.language is not None:
             columns["language.code"], columns["language.score"] = languages(text, self.language, self.codes)
+        if self.toxicity is not None:
+            # Texts in every language: short ones are often taken for another one, and `KNOWN_WORDS` states the doubt.
+            columns |= {name: pa.array(values) for name, values in labels_of(text, *self.toxicity).items()}
         read: dict[str, Reading] = {}
         for name, (model, label, section, known) in self.classifiers.items():
             if section.input not in read:
@@ -148,7 +169,7 @@ class ModelSignals:
         return columns
 
 
-def known_label(key: str, model: Predictor, label: str | None, name: str | None) -> str:
+def known_label(key: str, model: Predictor | ToxicityModel, label: str | None, name: str | None) -> str:
     """The label that a classifier's score is the probability of; `UserError` if the model lacks it."""
     shown = model.labels if len(model.labels) <= 20 else [*model.labels[:20], "..."]
     if label is None:
@@ -211,25 +232,14 @@ def windows(texts: Sequence[str]) -> tuple[pa.Array, Array]:
     return clean, np.concatenate([[0], np.cumsum(some)])[found[2]]
 
 
-def pooled(scores: Array, owner: Array, pool: Pool) -> Array:
-    """float32[D]: the mean of each document's scores, or of the highest `WORST` of them, of one at least; 0 without.
-
-    A short text is scored by its worst window; one toxic passage does not remove a whole book.
-    """
-    out = np.zeros(len(owner) - 1, np.float32)
-    _pool(scores.astype(np.float64), owner, WORST if pool == "worst" else 1.0, out)
-    return out
-
-
 def measured(name: str, read: Reading, model: Predictor, label: str) -> dict[str, Array]:
     """Signal -> float32[D] of one classifier."""
     ids = model.known(read.words)
     own = model.probability(read.words, read.ranges, label, ids)
     if name != "toxicity":
         return {f"{name}.score": pooled(own, read.owner, "mean")}
-    by_sentence = model.probability(read.words, read.sentences, label, ids)
-    worst, toxic = np.zeros(len(read.owner) - 1, np.float32), np.zeros(len(read.owner) - 1, np.float32)
-    _worst(by_sentence, read.sentence_owner, np.float32(TOXIC_SENTENCE), worst, toxic)
+    single = model.probability(read.words, read.sentences, label, ids)
+    worst, toxic = by_sentence(single, read.sentence_owner)
     return {
         "toxicity.score": pooled(own, read.owner, "worst"),
         "toxicity.worst_sentence": worst,
@@ -240,28 +250,3 @@ def measured(name: str, read: Reading, model: Predictor, label: str) -> dict[str
 def whole(words: Words, owner: Array) -> Array:
     """int64[D, 2]: the words of each document, over all its pieces."""
     return np.stack([words.bounds[owner[:-1], 0], words.bounds[owner[1:] - 1, 1]], axis=1)
-
-
-@compiled
-def _pool(scores: Any, owner: Any, part: Any, out: Any) -> None:
-    for d in range(len(owner) - 1):
-        count = owner[d + 1] - owner[d]
-        if count == 0:
-            continue
-        own = np.sort(scores[owner[d] : owner[d + 1]])
-        few = np.int64(np.ceil(count * part))
-        total = 0.0
-        for k in range(count - few, count):
-            total += own[k]
-        out[d] = min(total / few, 1.0)
-
-
-@compiled
-def _worst(scores: Any, owner: Any, limit: Any, worst: Any, share: Any) -> None:
-    for d in range(len(owner) - 1):
-        above = 0
-        for s in range(owner[d], owner[d + 1]):
-            worst[d] = max(worst[d], scores[s])
-            above += scores[s] >= limit
-        if owner[d + 1] > owner[d]:
-            share[d] = above / (owner[d + 1] - owner[d])

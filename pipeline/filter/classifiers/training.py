@@ -14,10 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.filter.classifiers import scores
+from corpusmill.pipeline.filter.classifiers import pooling, scores
 from corpusmill.pipeline.filter.classifiers.fasttext_model import LABEL, fit
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled, chosen, copies, held_out, runs_of
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
+from corpusmill.pipeline.filter.toxicity.model import ToxicityModel
+from corpusmill.pipeline.filter.toxicity.scores import document_scores
 
 OTHER = "other"  # the label of everything that is not `positive`
 
@@ -27,7 +29,7 @@ class Training:
     """How a model is made. The same options and texts give the same bytes: one thread, a fixed seed."""
 
     label: str
-    pool: scores.Pool = "mean"
+    pool: pooling.Pool = "mean"
     dim: int = 16
     epochs: int = 10
     learning_rate: float = 0.4
@@ -120,7 +122,7 @@ def train_classifier(
 
 
 def pseudo_labelled(
-    model: Predictor, name: str, texts: Sequence[str], training: Training, confidence: float
+    model: Predictor | ToxicityModel, name: str, texts: Sequence[str], training: Training, confidence: float
 ) -> Labelled:
     """The texts that a model is sure of, under the label that it gives them (self-training, Scudder 1965, Yarowsky 1995): its score is at
     least `confidence`, or at most 1 - `confidence`."""
@@ -135,23 +137,26 @@ def pseudo_labelled(
 
 
 def score_texts(
-    model: Predictor, label: str, texts: Sequence[str], pool: scores.Pool, form: scores.Form = "windows"
+    model: Predictor | ToxicityModel, label: str, texts: Sequence[str], pool: pooling.Pool, form: pooling.Form = "windows"
 ) -> npt.NDArray[np.float32]:
     """float32[texts]: the score that the stage would give each text."""
     out = [np.zeros(0, np.float32)]
     for batch in pa.table({"text": pa.array(texts, pa.large_string())}).to_batches(max_chunksize=4096):
+        if isinstance(model, ToxicityModel):
+            out.append(document_scores(batch["text"], model, label, pool, form))
+            continue
         read = scores.reading(batch["text"], form)
-        out.append(scores.pooled(model.probability(read.words, read.ranges, label), read.owner, pool))
+        out.append(pooling.pooled(model.probability(read.words, read.ranges, label), read.owner, pool))
     return np.concatenate(out)
 
 
 def evaluate_classifier(
-    model: Predictor,
+    model: Predictor | ToxicityModel,
     label: str,
     data: Labelled,
-    pool: scores.Pool,
+    pool: pooling.Pool,
     thresholds: Sequence[float],
-    form: scores.Form = "windows",
+    form: pooling.Form = "windows",
 ) -> Evaluation:
     """AUC, and at each threshold: precision, recall, false positive rate, share of the texts above it."""
     found = score_texts(model, label, data.texts, pool, form)

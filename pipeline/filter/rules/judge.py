@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from corpusmill.pipeline.filter.classifiers.scores import iso_639_1
 from corpusmill.pipeline.filter.rules.rule_files import COMPARED, Rule
 from corpusmill.pipeline.filter.rules.sets import skips
-from corpusmill.schemas.filter import FilterParams, LanguageParams
+from corpusmill.schemas.filter import KNOWN_WORDS, TRUSTED, FilterParams, LanguageParams
 from corpusmill.schemas.tables import DECISIONS, FAILED_RULE, REMOVED
 
 STAGE = "filter"
@@ -31,7 +31,19 @@ def failures(rule: Rule, signals: pa.Table) -> npt.NDArray[np.bool_]:
     values, measured = _values(column)
     assert rule.threshold is not None
     limit = np.float32(rule.threshold) if pa.types.is_float32(column.type) else np.float64(rule.threshold)
-    return np.asarray(~COMPARED[rule.comparison](values, limit) & measured)
+    return np.asarray(~COMPARED[rule.comparison](values, limit) & measured & _trusted(rule.signal, signals))
+
+
+def columns_of(signal: str) -> tuple[str, ...]:
+    """The signals that a rule on one looks at."""
+    return (signal, KNOWN_WORDS) if signal.startswith("toxicity.") and signal != KNOWN_WORDS else (signal,)
+
+
+def _trusted(signal: str, signals: pa.Table) -> npt.NDArray[np.bool_] | np.bool_:
+    """bool[D]: where rules on a signal are judged: those on toxicity only where the model knows enough of the words."""
+    if columns_of(signal) == (signal,):
+        return np.True_
+    return np.asarray(pc.fill_null(pc.greater_equal(signals[KNOWN_WORDS], pa.scalar(TRUSTED, pa.float32())), True))
 
 
 def judge(

@@ -9,7 +9,14 @@ from typing import Final, TypeVar
 
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.pipeline.filter.rules.rule_files import LineRule, LoadedSet, Rule, load_file
-from corpusmill.schemas.filter import RULES_FOLDER, ClassifierParams, FilterParams, is_rule_file, rule_sets
+from corpusmill.schemas.filter import (
+    RULES_FOLDER,
+    ClassifierParams,
+    FilterParams,
+    ToxicityParams,
+    is_rule_file,
+    rule_sets,
+)
 
 AnyRule = TypeVar("AnyRule", Rule, LineRule)
 
@@ -180,4 +187,9 @@ def _model_rules(params: FilterParams) -> list[Rule]:
             rules.append(Rule(f"{name}.remove_above", f"{name}.score", "at_most", classifier.remove_above))
         if classifier.remove_below is not None:
             rules.append(Rule(f"{name}.remove_below", f"{name}.score", "at_least", classifier.remove_below))
+        if isinstance(classifier, ToxicityParams):
+            rules += [
+                Rule(f"{name}.{label}_above", f"{name}.{label}", "at_most", limit)
+                for label, limit in sorted(classifier.remove_labels.items())
+            ]
     return rules

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import read_table
-from corpusmill.pipeline.filter.rules.judge import judge
+from corpusmill.pipeline.filter.rules.judge import columns_of, judge
 from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.manifest import PartitionManifest
@@ -77,7 +77,9 @@ class Compare:
         """Raises `WorkError` where the stored signals do not give the stored decisions."""
         part = PartitionManifest.model_validate_json((self.folder / f"parts/{name}.json").read())
         xxh3 = {file.path: file.xxh3 for file in part.files}
-        judged = dict.fromkeys(rule.signal for side in (self.before, self.after) for rule in side.rules)
+        judged = dict.fromkeys(
+            name for side in (self.before, self.after) for rule in side.rules for name in columns_of(rule.signal)
+        )
         columns = list(dict.fromkeys(["doc_id", *judged, *BESIDE]))
         signals = self._read(f"signals/{name}.parquet", xxh3, columns)
         decided = self._read(f"decisions/{name}.parquet", xxh3, ["doc_id", "outcome"])

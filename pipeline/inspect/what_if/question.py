@@ -13,6 +13,7 @@ from corpusmill.common.config import differences
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import recipe_of, stage_folders
+from corpusmill.pipeline.filter.rules.judge import columns_of
 from corpusmill.pipeline.filter.rules.rule_files import Rule
 from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, skips
 from corpusmill.pipeline.filter.stage import Filter
@@ -25,7 +26,7 @@ from corpusmill.schemas.recipe import FOLDERS, STAGES, Recipe
 JUDGED: Final = ("rules", "thresholds", "disable", "skip_sources")
 JUDGED_OF: Final = {
     "language": ("keep", "threshold"),
-    "toxicity": ("remove_above", "remove_below"),
+    "toxicity": ("remove_above", "remove_below", "remove_labels"),
     "quality": ("remove_above", "remove_below"),
 }
 # Keys that decide nothing about a document, and those of a source.
@@ -240,7 +241,7 @@ def _measured(file: Folder, rules: Sequence[Rule]) -> None:
     with file.open() as stream:
         there = set(pq.ParquetFile(stream, pre_buffer=False).schema_arrow.names)
     for rule in rules:
-        if missing := {rule.signal, *BESIDE} - there:
+        if missing := {*columns_of(rule.signal), *BESIDE} - there:
             raise UserError(
                 f"what-if: {rule.name} looks at {sorted(missing)[0]}, which the run did not measure: that takes the text;"
                 " filter must run again: corpusmill run RECIPE --set …"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor, scores
+from corpusmill.pipeline.filter.classifiers import fasttext_model, pooling, predictor, scores
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from corpusmill.pipeline.filter.classifiers.scores import ISO_639_1, iso_639_1
 from corpusmill.pipeline.filter.classifiers.training import score_texts
@@ -73,14 +73,14 @@ def test_windows_hold_the_cleaned_words_in_order(texts: list[str]) -> None:
     assert len(offsets) == len(texts) + 1 and offsets[0] == 0 and offsets[-1] == len(clean)
     for row, text in enumerate(texts):
         own = clean[offsets[row] : offsets[row + 1]].to_pylist()
-        cut = oracle.windows(text, scores.WINDOW_CHARS, scores.MAX_WINDOWS)
+        cut = oracle.windows(text, pooling.WINDOW_CHARS, pooling.MAX_WINDOWS)
         assert own == [line for line in oracle.clean(cut) if line]
 
 
 def test_long_text_is_sampled_from_end_to_end() -> None:
     words = [f"word{i}" for i in range(20_000)]
     clean, offsets = scores.windows([" ".join(words)])
-    assert len(clean) == scores.MAX_WINDOWS == offsets[1]
+    assert len(clean) == pooling.MAX_WINDOWS == offsets[1]
     found = [word for window in clean.to_pylist() for word in window.split()]
     assert set(found) <= set(words)  # no word is cut
     places = [int(word[4:]) for word in found]
@@ -91,8 +91,8 @@ def test_long_text_is_sampled_from_end_to_end() -> None:
 def test_pooling(documents: list[list[float]]) -> None:
     owner = np.cumsum([0, *map(len, documents)])
     flat = np.array([score for own in documents for score in own], np.float32)
-    for pool, part in (("mean", 1.0), ("worst", scores.WORST)):
-        found = scores.pooled(flat, owner, pool)  # type: ignore[arg-type]
+    for pool, part in (("mean", 1.0), ("worst", pooling.WORST)):
+        found = pooling.pooled(flat, owner, pool)  # type: ignore[arg-type]
         assert found.tolist() == pytest.approx([oracle.pooled(own, part) for own in documents], abs=1e-6)
 
 
@@ -144,7 +144,7 @@ def test_a_sentence_of_the_limit_is_toxic_and_of_less_is_not() -> None:
         pa.array(["One two three. Four five six. Seven eight nine.", ""], pa.large_string()), "windows"
     )
     model = unittest.mock.create_autospec(Predictor, instance=True)
-    limit = np.float32(scores.TOXIC_SENTENCE)
+    limit = np.float32(pooling.TOXIC_SENTENCE)
     below = np.nextafter(limit, np.float32(0))
     model.probability.side_effect = [np.array([0.5], np.float32), np.array([limit, below, 0], np.float32)]
     found = scores.measured("toxicity", read, model, "toxic")

@@ -1,0 +1,54 @@
+"""The signals of the toxicity model for a batch of documents."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from corpusmill.pipeline.filter.classifiers.pieces import sentences_of, windows_of
+from corpusmill.pipeline.filter.classifiers.pooling import MAX_WINDOWS, WINDOW_CHARS, Form, Pool, by_sentence, pooled
+from corpusmill.pipeline.filter.text.view import Array, text_buffers
+from corpusmill.pipeline.filter.toxicity.model import NAMES, ToxicityModel
+from corpusmill.pipeline.filter.toxicity.tokens import tokens
+from corpusmill.schemas.filter import KNOWN_WORDS
+
+TOXIC: Final = NAMES[0]
+LABELLED: Final = NAMES[1:]
+
+
+def measured(text: pa.LargeStringArray, model: ToxicityModel, form: Form = "windows") -> dict[str, Array]:
+    """Signal -> float32[D]: `toxicity.score` and one of each other label, pooled over windows; the worst sentence and the share
+    of toxic ones; and the share of the words that the model knows, which says how far to trust the others."""
+    data, offsets = text_buffers(text)
+    first, last, owner = _pieces(data, offsets, form)
+    found = tokens(data, first, last)
+    sentences, of_document = sentences_of(found, first, last, owner)
+    (windows, single), known = model.probabilities(found, found.bounds, sentences)
+    out = {
+        "toxicity.score" if name == TOXIC else f"toxicity.{name}": pooled(windows[:, label], owner, "worst")
+        for label, name in enumerate(NAMES)
+    }
+    out["toxicity.worst_sentence"], out["toxicity.sentences_ratio"] = by_sentence(single[:, 0], of_document)
+    ends = np.concatenate([found.bounds[:, 0], [len(known)]])[owner]
+    words, own = (np.concatenate([[0], np.cumsum(one)])[ends] for one in (found.words, known & found.words))
+    out[KNOWN_WORDS] = (np.diff(own) / np.maximum(np.diff(words), 1)).astype(np.float32)
+    return out
+
+
+def document_scores(
+    text: pa.LargeStringArray, model: ToxicityModel, label: str, pool: Pool, form: Form = "windows"
+) -> Array:
+    """float32[D]: the pooled probability of one label."""
+    data, offsets = text_buffers(text)
+    first, last, owner = _pieces(data, offsets, form)
+    found = tokens(data, first, last)
+    (windows,), _ = model.probabilities(found, found.bounds)
+    return pooled(windows[:, NAMES.index(label)], owner, pool)
+
+
+def _pieces(data: Array, offsets: Array, form: Form) -> tuple[Array, Array, Array]:
+    if form == "text":
+        return offsets[:-1], offsets[1:], np.arange(len(offsets))
+    return windows_of(data, offsets, WINDOW_CHARS, MAX_WINDOWS)
