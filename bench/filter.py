@@ -86,14 +86,15 @@ def measure() -> dict[str, Any]:
     from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
     from corpusmill.pipeline.filter.stage import Filter
     from corpusmill.pipeline.filter.text.view import spans
+    from corpusmill.pipeline.filter.toxicity.scores import measured as labels_of
 
     docs = documents()
     text = docs["text"].combine_chunks()
     parts = [text.slice(first, last - first) for first, last in spans(text)]
     stage = Filter(_recipe()).transform(Folder("unused"), "0")
     models = stage.models
-    language = models.language
-    assert language is not None
+    language, toxicity = models.language, models.toxicity
+    assert language is not None and toxicity is not None
 
     def classify(name: str) -> Callable[[pa.LargeStringArray], Any]:
         model, label, section, _ = models.classifiers[name]
@@ -102,7 +103,7 @@ def measure() -> dict[str, Any]:
     work: dict[str, Callable[[pa.LargeStringArray], Any]] = {
         "all signals of the text": signals_of_text,
         "language (10 windows of 200 characters)": lambda part: scores.languages(part, language),
-        "toxicity by window and by sentence, reading included": classify("toxicity"),
+        "toxicity of five labels by window and by sentence, reading included": lambda part: labels_of(part, *toxicity),
         "quality, reading included": classify("quality"),
         "language, toxicity and quality together": models.columns,
     }
@@ -115,7 +116,7 @@ def measure() -> dict[str, Any]:
         took, left = fused(docs, keep_all)
         name = f"filter and redact (each document by itself) fused, Parquet to Parquet, {left / 1e6:.1f} MB reach redact"
         seconds[name] = took
-    file = fasttext_model.shipped("toxicity.ftz")
+    file = fasttext_model.shipped(fasttext_model.SHIPPED["quality"])
     library = fasttext_model.load(file.path, file.xxh3)
     sample = text.take(pa.array(range(0, len(text), 10)))
     whole = sum(len(one.encode()) for one in sample.to_pylist()) / 1e6
@@ -143,7 +144,7 @@ def main() -> None:
         print(f"| {name} | {size / seconds:.1f} | {result['documents'] / seconds:,.0f} | {seconds:.2f} |")
     print(
         f"\nPeak memory of the stage {result['memory_peak']:.0f} MiB, {result['memory_before']:.0f} of it before the"
-        " work (text, models, compiled kernels). The fastText library, asked for the toxicity of the same texts as"
+        " work (text, models, compiled kernels). The fastText library, asked for the quality of the same texts as"
         f" they stand, one Python string each, without windows: {result['library']:.1f} MB/s."
     )
 

@@ -49,16 +49,17 @@ def main() -> None:
     if not DATA.is_dir():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
-    from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor, scores
+    from corpusmill.pipeline.filter.classifiers import fasttext_model
+    from corpusmill.pipeline.filter.toxicity.model import load
+    from corpusmill.pipeline.filter.toxicity.scores import measured
 
-    file = fasttext_model.shipped("toxicity.ftz")
-    model = predictor.load(file.path, file.xxh3)
+    file = fasttext_model.shipped(fasttext_model.SHIPPED["toxicity"])
+    model = load(file.path, file.xxh3)
     heads = [f"{name.removeprefix('toxicity.')} > {step}" for name, steps in STEPS.items() for step in steps]
     print("Share of texts above each threshold; all but the first line should be 0.\n")
     print("| text | texts | " + " | ".join(heads) + " |\n|---|---|" + "---|" * len(heads))
     for kind, own in texts().items():
-        read = scores.reading(pa.array(own, pa.large_string()), "windows")
-        found = scores.measured("toxicity", read, model, str(file.label))
+        found = measured(pa.array(own, pa.large_string()), model)
         cells = [f"{np.mean(found[name] > step):.1%}" for name, steps in STEPS.items() for step in steps]
         print(f"| {kind} | {len(own):,} | " + " | ".join(cells) + " |")
 

@@ -109,11 +109,15 @@ def contrasts(seed: int, count: int) -> list[tuple[str, Labels]]:
         "g": _PLURAL, "b": _BAD, "o": _BAD_ONES, "p": _GOOD, "h": _HARMED, "k": _HARM, "r": _RIGHTS, "t": _THINGS, "n": _PERSON,
         "a": _ABUSE, "v": _PRAISE, "w": _SWEAR, "l": _LIKED,
     }  # fmt: skip
-    choices = {key: [word.strip() for word in text.replace("\n", "").split("|")] for key, text in words.items()}
+    choices = {
+        key: [word.strip() for word in text.replace("\n", "").split("|")] for key, text in words.items()
+    }
     choices["g"] += [f"{identity} people" for identity in IDENTITIES]
 
     def filled(frames: tuple[str, ...]) -> str:
-        text = random_.choice(frames).format(**{key: random_.choice(some) for key, some in choices.items()}, s="{s}")
+        text = random_.choice(frames).format(
+            **{key: random_.choice(some) for key, some in choices.items()}, s="{s}"
+        )
         return text[0].upper() + text[1:] if random_.random() < 0.5 else text[0].lower() + text[1:]
 
     def about() -> str:

@@ -27,7 +27,12 @@ HARMLESS_CHARS: Final = 1500  # of a harmless text as much is learnt from
 UNKNOWN: Final = float("nan")
 OFFENSIVE: Final = ("offensive", "hateful", "abusive", "disrespectful")  # sentiments of MLMA that are toxic
 # Sets whose texts are of one kind and place: none of a family is learnt from when one of it is judged.
-FAMILIES: Final = {"davidson_tweets": "tweets", "mlma_tweets": "tweets", "wikipedia_talk": "talk pages", "jigsaw_sample": "talk pages"}
+FAMILIES: Final = {
+    "davidson_tweets": "tweets",
+    "mlma_tweets": "tweets",
+    "wikipedia_talk": "talk pages",
+    "jigsaw_sample": "talk pages",
+}
 
 Row = tuple[str, Sequence[float]]
 
@@ -83,11 +88,15 @@ def harmless(data: Path) -> list[LabelledTexts]:
         "neutral sentences": made_texts.neutral_people(SEED, 3000),
     }
     none = [
-        LabelledTexts(name, [text[:HARMLESS_CHARS] for text in texts], np.zeros((len(texts), len(NAMES)), np.float32))
+        LabelledTexts(
+            name, [text[:HARMLESS_CHARS] for text in texts], np.zeros((len(texts), len(NAMES)), np.float32)
+        )
         for name, texts in parts.items()
     ]
     pairs = contrasts(SEED, 6000)
-    made = LabelledTexts("contrasts", [text for text, _ in pairs], np.array([labels for _, labels in pairs], np.float32))
+    made = LabelledTexts(
+        "contrasts", [text for text, _ in pairs], np.array([labels for _, labels in pairs], np.float32)
+    )
     return [*none, made]
 
 
@@ -116,7 +125,10 @@ def _set(name: str, rows: Iterable[Row], explicit: frozenset[str]) -> LabelledTe
 
 
 def _json(
-    folder: Path, name: str, labels: Callable[[Any], Sequence[float]], wanted: Callable[[Any], bool] = lambda row: True
+    folder: Path,
+    name: str,
+    labels: Callable[[Any], Sequence[float]],
+    wanted: Callable[[Any], bool] = lambda row: True,
 ) -> Iterable[Row]:
     for row in json_lines(folder / name / "texts.jsonl.gz"):
         if wanted(row):
@@ -129,7 +141,10 @@ def _in(code: str) -> Callable[[Any], bool]:
 
 def _talk_pages(data: Path) -> Iterable[Row]:
     own = labelled_sources.talk_pages(data)
-    return [(text, (float(bad), UNKNOWN, UNKNOWN, UNKNOWN, 0)) for text, bad in zip(own.texts, own.positive, strict=True)]
+    return [
+        (text, (float(bad), UNKNOWN, UNKNOWN, UNKNOWN, 0))
+        for text, bad in zip(own.texts, own.positive, strict=True)
+    ]
 
 
 def _davidson(folder: Path) -> Iterable[Row]:

@@ -43,19 +43,110 @@ wouldnt shouldn't wasn't wasnt without nobody none cannot ain't aint nor"""
 REPORTS: Final = """say says said saying call calls called calling someone anyone people who that why how think believe claim claims
 claiming tweet quote wrote heard"""
 # Of the list of explicit words those that are insults, curses or slurs, not about sex.
-NOT_SEXUAL: Final = """
-arsehole ass asshole assmunch bastard bitch bitches bollocks bullshit camel toe coon coons crap damn darkie fag faggot fuck
-fuckin fucking fucked hell honkey jigaboo jiggaboo jiggerboo neonazi nazi negro nigga nigger nig nog paki poof poon punany raghead
-retard shit shitty spastic spic swastika towelhead tranny twat wetback shitblimp beaner beaners poopchute scat
-santorum suck sucks bimbos guro goatse ponyplay apeshit bastardo bulldyke clusterfuck dingleberries dingleberry domination eunuch
-fecal fucktards fudgepacker hardcore kike mong motherfucker pikey slanteye shemale tosser 🖕 cunt escort snatch skeet dvda poof
-babeland birdlock goatcx snowballing scissoring cialis viagra strappado
-""".split()
+NOT_SEXUAL: Final = [
+    "arsehole",
+    "ass",
+    "asshole",
+    "assmunch",
+    "bastard",
+    "bitch",
+    "bitches",
+    "bollocks",
+    "bullshit",
+    "camel",
+    "toe",
+    "coon",
+    "coons",
+    "crap",
+    "damn",
+    "darkie",
+    "fag",
+    "faggot",
+    "fuck",
+    "fuckin",
+    "fucking",
+    "fucked",
+    "hell",
+    "honkey",
+    "jigaboo",
+    "jiggaboo",
+    "jiggerboo",
+    "neonazi",
+    "nazi",
+    "negro",
+    "nigga",
+    "nigger",
+    "nig",
+    "nog",
+    "paki",
+    "poof",
+    "poon",
+    "punany",
+    "raghead",
+    "retard",
+    "shit",
+    "shitty",
+    "spastic",
+    "spic",
+    "swastika",
+    "towelhead",
+    "tranny",
+    "twat",
+    "wetback",
+    "shitblimp",
+    "beaner",
+    "beaners",
+    "poopchute",
+    "scat",
+    "santorum",
+    "suck",
+    "sucks",
+    "bimbos",
+    "guro",
+    "goatse",
+    "ponyplay",
+    "apeshit",
+    "bastardo",
+    "bulldyke",
+    "clusterfuck",
+    "dingleberries",
+    "dingleberry",
+    "domination",
+    "eunuch",
+    "fecal",
+    "fucktards",
+    "fudgepacker",
+    "hardcore",
+    "kike",
+    "mong",
+    "motherfucker",
+    "pikey",
+    "slanteye",
+    "shemale",
+    "tosser",
+    "🖕",
+    "cunt",
+    "escort",
+    "snatch",
+    "skeet",
+    "dvda",
+    "poof",
+    "babeland",
+    "birdlock",
+    "goatcx",
+    "snowballing",
+    "scissoring",
+    "cialis",
+    "viagra",
+    "strappado",
+]
 
 
 def classes(file: Path = FILE) -> tuple[dict[str, int], frozenset[str]]:
     """(token -> number of its class, from 1; the explicit words)."""
-    rows = [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    rows = [
+        line.split("\t") for line in file.read_text(encoding="utf-8").splitlines() if not line.startswith("#")
+    ]
     numbers = {name: number for number, name in enumerate(CLASSES, 1)}
     return {word: numbers[name] for word, name in rows if name != SEXUAL}, frozenset(
         word for word, name in rows if name == SEXUAL
@@ -73,7 +164,15 @@ def made(folder: Path) -> dict[str, str]:
     found = {}
     for word, values in scores.items():
         mean = sum(values) / len(values)
-        name = "strongly negative" if mean <= -2.2 else "negative" if mean <= -0.9 else "positive" if mean >= 0.9 else ""
+        name = (
+            "strongly negative"
+            if mean <= -2.2
+            else "negative"
+            if mean <= -0.9
+            else "positive"
+            if mean >= 0.9
+            else ""
+        )
         if name:
             found[word] = name
     for word, rating in _object(folder / "cuss/index.js").items():
@@ -104,7 +203,9 @@ def _object(file: Path) -> dict[str, int]:
     """The keys and numbers of a JavaScript object, one a line."""
     return {
         word.strip(): int(value)
-        for word, value in re.findall(r"^ *'?\"?([^:'\"\n]+)'?\"?: *(-?\d+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+        for word, value in re.findall(
+            r"^ *'?\"?([^:'\"\n]+)'?\"?: *(-?\d+)", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
     }
 
 

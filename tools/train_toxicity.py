@@ -6,8 +6,6 @@ and the calibration of the probabilities are of these. The model that ships lear
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +20,15 @@ from corpusmill.pipeline.filter.classifiers.building import identity_report, ide
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled
 from corpusmill.pipeline.filter.classifiers.training import auc
 from corpusmill.pipeline.filter.text.view import Array
-from corpusmill.pipeline.filter.toxicity.model import FILE, NAMES, ToxicityModel, Weights, from_weights, logistic, to_bytes
+from corpusmill.pipeline.filter.toxicity.model import (
+    FILE,
+    NAMES,
+    ToxicityModel,
+    Weights,
+    from_weights,
+    logistic,
+    to_bytes,
+)
 from corpusmill.pipeline.filter.toxicity.scores import document_scores
 from corpusmill.pipeline.filter.toxicity.tokens import hash_of
 from corpusmill.pipeline.filter.toxicity.training import (
@@ -37,6 +43,7 @@ from corpusmill.pipeline.filter.toxicity.training import (
 from tools import toxicity_sets
 from tools.toxicity_sets import family
 from tools.toxicity_words import classes
+from tools.train_shipped import record
 
 FALSE_ALARMS: Final = 0.002  # of unseen prose: what a threshold lets through
 STEPS: Final = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
@@ -47,45 +54,56 @@ class Trained(NamedTuple):
     """The weights, and what was found without each set."""
 
     weights: Weights
-    held_out: dict[str, Array]  # set -> float64[texts, LABELS] calibrated scores by a model without its family; nan: not judged
-    apart: dict[str, Weights]  # family -> the weights without it
+    held_out: dict[str, Array]  # set -> float64[texts, LABELS] probabilities by a model without its family
 
 
-def train(judged: Sequence[LabelledTexts], harmless: Sequence[LabelledTexts]) -> Trained:
+Sets = Sequence[LabelledTexts]
+
+
+def train(judged: Sets, harmless: Sets) -> Trained:
     """Fit each label without each family in turn, calibrate it on what that gives, and fit it on everything."""
-    numbers = {hash_of(word): number for word, number in classes()[0].items()}
-    hashes, values = known_tokens([*judged, *harmless], numbers)
-    own = {one.name: prepared(one, hashes, values) for one in [*judged, *harmless]}
-    families = list(dict.fromkeys(family(one.name) for one in judged))
+    own, hashes, values = _prepared([*judged, *harmless])
     whole, lines = [], []
-    without: dict[str, list[Array]] = {name: [] for name in families}
-    raw = {one.name: np.full(one.labels.shape, np.nan) for one in judged}
-    for label in range(len(NAMES)):
-        for name in families:
-            rest = [part for part in own.values() if family(part.name) != name]
-            found = fitted(rest, label)
-            without[name].append(found)
-            for one in judged:
-                if family(one.name) == name:
-                    raw[one.name][:, label] = own[one.name].matrix @ found
-        lines.append(_calibration(judged, raw, label))
-        whole.append(fitted(list(own.values()), label))
-        print(f"{NAMES[label]}: fitted", file=sys.stderr)
-    held_out = {
-        name: np.stack([logistic(a * scores[:, k] + b) for k, (a, b) in enumerate(lines)], axis=1)
-        for name, scores in raw.items()
-    }
-    apart = {name: rounded(parts, lines, hashes, values) for name, parts in without.items()}
-    return Trained(rounded(whole, lines, hashes, values), held_out, apart)
+    held_out = {one.name: np.empty(one.labels.shape) for one in judged}
+    for label, name in enumerate(NAMES):
+        raw = _without(judged, own, label)
+        slope, offset = _calibration(judged, raw, label)
+        for one in judged:
+            held_out[one.name][:, label] = logistic(slope * raw[one.name] + offset)
+        lines.append((slope, offset))
+        whole.append(fitted(own, label))
+        print(f"{name}: fitted", file=sys.stderr, flush=True)
+    return Trained(rounded(whole, lines, hashes, values), held_out)
 
 
-def _calibration(judged: Sequence[LabelledTexts], raw: dict[str, Array], label: int) -> tuple[float, float]:
+def scores_without(judged: Sets, harmless: Sets, label: int) -> dict[str, Array]:
+    """Set -> float64[texts]: the scores of one label by a model that has learnt from no set of its family; uncalibrated."""
+    return _without(judged, _prepared([*judged, *harmless])[0], label)
+
+
+def _prepared(sets: Sets) -> tuple[list[Prepared], Array, Array]:
+    """(features of the sets, known tokens, their values)."""
+    numbers = {hash_of(word): number for word, number in classes()[0].items()}
+    hashes, values = known_tokens(sets, numbers)
+    return [prepared(one, hashes, values) for one in sets], hashes, values
+
+
+def _without(judged: Sets, own: Sequence[Prepared], label: int) -> dict[str, Array]:
+    matrices = {part.name: part.matrix for part in own}
+    found = {}
+    for name in dict.fromkeys(family(one.name) for one in judged):
+        weights = fitted([part for part in own if family(part.name) != name], label)
+        found.update({one.name: matrices[one.name] @ weights for one in judged if family(one.name) == name})
+    return found
+
+
+def _calibration(judged: Sets, raw: dict[str, Array], label: int) -> tuple[float, float]:
     """Platt's line over the scores that sets got from models without them, each set with the same weight."""
     scores, truths, weights = [], [], []
     for one in judged:
         have = ~np.isnan(one.labels[:, label])
         if have.any() and len(np.unique(one.labels[have, label])) == 2:
-            scores.append(raw[one.name][have, label])
+            scores.append(raw[one.name][have])
             truths.append(one.labels[have, label] > 0.5)
             weights.append(np.full(have.sum(), 1000 / have.sum()))
     return calibrated(np.concatenate(scores), np.concatenate(truths), np.concatenate(weights))
@@ -101,19 +119,20 @@ def calibration_error(scores: Array, truth: Array) -> float:
     """Expected calibration error over ten bins of equal width (Guo et al. 2017)."""
     bins = np.minimum((scores * BINS).astype(int), BINS - 1)
     return float(
-        sum(abs(scores[bins == b].mean() - truth[bins == b].mean()) * np.mean(bins == b) for b in np.unique(bins))
+        sum(
+            abs(scores[bins == b].mean() - truth[bins == b].mean()) * np.mean(bins == b)
+            for b in np.unique(bins)
+        )
     )
 
 
 def card(
-    trained: Trained, judged: Sequence[LabelledTexts], harmless: Sequence[LabelledTexts], data: Path, binary: bytes
+    trained: Trained, judged: Sets, harmless: Sets, data: Path, binary: bytes
 ) -> tuple[str, dict[str, float]]:
     """(the card, the threshold of each label)."""
     model = from_weights(trained.weights)
     prose = toxicity_sets.prose(data)
-    scored = {
-        name: {kind: _scores(model, texts, name) for kind, texts in prose.items()} for name in NAMES
-    }
+    scored = {name: {kind: _scores(model, texts, name) for kind, texts in prose.items()} for name in NAMES}
     thresholds = {name: threshold_of(np.concatenate(list(scored[name].values()))) for name in NAMES}
     phrases = next(one for one in judged if one.name == "identity_templates")
     bias = identity_report(
@@ -169,7 +188,7 @@ def card(
     return "\n\n".join(parts) + "\n", thresholds
 
 
-_SHOWN: Final = ("forum_insults", "wikipedia_talk")
+_SHOWN: Final = ("forum_insults", "wikipedia_talk", "convabuse", "identity_templates")
 _LIMITS: Final = (
     "It knows words, pairs of words and classes of words near each other; it does not understand. Hate in polite words, irony,"
     " and what only the context makes toxic are found badly: see `hatemoji_build`, whose texts were written to mislead models.",
@@ -179,7 +198,29 @@ _LIMITS: Final = (
     "`threat` and `sexual` rest on few or weak labels.",
 )
 # Words of African American English that are frequent in the tweets (Blodgett et al. 2016 describe the dialect).
-_AAE: Final = frozenset("finna tryna ain't aint gon ima imma y'all yall yo dat dis dey wit bruh homie lil gotta wanna".split())
+_AAE: Final = frozenset(
+    [
+        "finna",
+        "tryna",
+        "ain't",
+        "aint",
+        "gon",
+        "ima",
+        "imma",
+        "y'all",
+        "yall",
+        "yo",
+        "dat",
+        "dis",
+        "dey",
+        "wit",
+        "bruh",
+        "homie",
+        "lil",
+        "gotta",
+        "wanna",
+    ]
+)
 
 
 def _counts(one: LabelledTexts) -> list[object]:
@@ -228,7 +269,7 @@ def _foreign(model: ToxicityModel, data: Path) -> list[list[object]]:
     ]
 
 
-def _dialect(judged: Sequence[LabelledTexts], trained: Trained, threshold: float) -> str:
+def _dialect(judged: Sets, trained: Trained, threshold: float) -> str:
     (one,) = (part for part in judged if part.name == "davidson_tweets")
     spoken = np.array([bool(_AAE & set(text.lower().split())) for text in one.texts])
     harmless = one.labels[:, 0] == 0
@@ -251,13 +292,8 @@ def main(arguments: Sequence[str]) -> None:
     text, thresholds = card(trained, judged, harmless, data, binary)
     (out / FILE).write_bytes(binary)
     (out / Path(FILE).with_suffix(".md")).write_text(text, encoding="utf-8")
-    known = json.loads((fasttext_model.MODELS / "models.json").read_text(encoding="utf-8"))
-    known.pop("toxicity.ftz", None)
-    known[FILE] = {
-        "bytes": len(binary), "xxh3": checksum(binary), "sha256": hashlib.sha256(binary).hexdigest(), "label": NAMES[0],
-        "thresholds": thresholds, "languages": ["en"], "licence": "see toxicity.md",
-    }  # fmt: skip
-    (out / "models.json").write_text(json.dumps(dict(sorted(known.items())), indent=2) + "\n", encoding="utf-8")
+    entry = {"label": NAMES[0], "thresholds": thresholds, "languages": ["en"], "licence": "see toxicity.md"}
+    record(out, FILE, entry)
     print(text)
 
 

@@ -215,7 +215,11 @@ def score(
     from corpusmill.pipeline.filter.classifiers.training import evaluate_classifier, score_texts
     from corpusmill.schemas.fairness import ClassifierError, ToxicityScores
 
-    file = fasttext_model.shipped(fasttext_model.SHIPPED["toxicity"]) if model is None else fasttext_model.find(model)
+    file = (
+        fasttext_model.shipped(fasttext_model.SHIPPED["toxicity"])
+        if model is None
+        else fasttext_model.find(model)
+    )
     loaded = predictor.load(file.path, file.xxh3)
     label = known_label("--label", loaded, label or file.label, model)
     pool: Pool = "mean" if mean else "worst"

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError, nearest
-from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers import predictor
 from corpusmill.pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
 from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stands, cleaned
@@ -21,7 +20,6 @@ from corpusmill.pipeline.filter.classifiers.pooling import (
     MAX_WINDOWS,
     WINDOW_CHARS,
     Form,
-    Pool,
     by_sentence,
     pooled,
 )
@@ -135,7 +133,9 @@ class ModelSignals:
             if isinstance(model, ToxicityModel):
                 if name != "toxicity" or section.label not in (None, TOXIC):
                     known_label(f"filter.{name}.label", model, section.label, section.model)
-                    raise UserError(f"filter.{name}: a toxicity model scores all of its labels: leave `label` out")
+                    raise UserError(
+                        f"filter.{name}: a toxicity model scores all of its labels: leave `label` out"
+                    )
                 self.toxicity = model, section.input
             elif name == "language":
                 self.language = model

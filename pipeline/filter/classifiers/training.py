@@ -137,7 +137,11 @@ def pseudo_labelled(
 
 
 def score_texts(
-    model: Predictor | ToxicityModel, label: str, texts: Sequence[str], pool: pooling.Pool, form: pooling.Form = "windows"
+    model: Predictor | ToxicityModel,
+    label: str,
+    texts: Sequence[str],
+    pool: pooling.Pool,
+    form: pooling.Form = "windows",
 ) -> npt.NDArray[np.float32]:
     """float32[texts]: the score that the stage would give each text."""
     out = [np.zeros(0, np.float32)]

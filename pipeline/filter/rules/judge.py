@@ -43,7 +43,9 @@ def _trusted(signal: str, signals: pa.Table) -> npt.NDArray[np.bool_] | np.bool_
     """bool[D]: where rules on a signal are judged: those on toxicity only where the model knows enough of the words."""
     if columns_of(signal) == (signal,):
         return np.True_
-    return np.asarray(pc.fill_null(pc.greater_equal(signals[KNOWN_WORDS], pa.scalar(TRUSTED, pa.float32())), True))
+    return np.asarray(
+        pc.fill_null(pc.greater_equal(signals[KNOWN_WORDS], pa.scalar(TRUSTED, pa.float32())), True)
+    )
 
 
 def judge(

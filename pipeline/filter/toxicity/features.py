@@ -60,7 +60,9 @@ def extracted(found: Tokens, ranges: Array, values: Array, buckets: int) -> Extr
     room = int(_room(found, ranges).sum())
     out = Extracted(np.empty(room, np.int32), np.empty(room, np.float32), np.zeros(len(ranges) + 1, np.int64))
     _extract(found, ranges, values, distinct, np.zeros(buckets, np.uint8), out)
-    return out._replace(features=out.features[: out.offsets[-1]].copy(), values=out.values[: out.offsets[-1]].copy())
+    return out._replace(
+        features=out.features[: out.offsets[-1]].copy(), values=out.values[: out.offsets[-1]].copy()
+    )
 
 
 def looked_up(found: Tokens, table: Lexicon) -> Array:

@@ -86,7 +86,11 @@ def load(path: str, xxh3: str) -> ToxicityModel:
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as a toxicity model: {error}") from None
     buckets = len(weights.weights)
-    if weights.weights.shape != (buckets, LABELS) or buckets & (buckets - 1) or len(weights.hashes) != len(weights.values):
+    if (
+        weights.weights.shape != (buckets, LABELS)
+        or buckets & (buckets - 1)
+        or len(weights.hashes) != len(weights.values)
+    ):
         raise UserError(f"{path}: its arrays do not fit each other; fetch or train it again")
     return from_weights(weights)
 

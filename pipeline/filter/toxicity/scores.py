@@ -8,7 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from corpusmill.pipeline.filter.classifiers.pieces import sentences_of, windows_of
-from corpusmill.pipeline.filter.classifiers.pooling import MAX_WINDOWS, WINDOW_CHARS, Form, Pool, by_sentence, pooled
+from corpusmill.pipeline.filter.classifiers.pooling import (
+    MAX_WINDOWS,
+    WINDOW_CHARS,
+    Form,
+    Pool,
+    by_sentence,
+    pooled,
+)
 from corpusmill.pipeline.filter.text.view import Array, text_buffers
 from corpusmill.pipeline.filter.toxicity.model import NAMES, ToxicityModel
 from corpusmill.pipeline.filter.toxicity.tokens import tokens

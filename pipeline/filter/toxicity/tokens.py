@@ -17,15 +17,39 @@ import numpy as np
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.model_words import address, mention
 from corpusmill.pipeline.filter.text.view import Array
-from corpusmill.pipeline.text.unicode_tables import CODE_POINTS, OTHER, PUNCT, SPACE, TERMINAL, class_table, lower_table
+from corpusmill.pipeline.text.unicode_tables import (
+    CODE_POINTS,
+    OTHER,
+    PUNCT,
+    SPACE,
+    TERMINAL,
+    class_table,
+    lower_table,
+)
 from corpusmill.pipeline.text.utf8 import decode
 
 # Kinds of code points.
 NOTHING, WORD, BLANK, IGNORED, SIGN, STOP = range(6)
 _MARKS_OVER: Final = (0x300, 0x370)  # combining accents, which a fold leaves out
-_IGNORED: Final = ((0x200B, 0x2010), (0x2060, 0x2070), (0xFE00, 0xFE10), (0xFEFF, 0xFF00), (0x1F3FB, 0x1F400), (0xE0000, 0xE0200))
-_FOLDED: Final = ((0xAA, 0x250), (0x386, 0x3D7), (0x1D00, 0x2000), (0x2070, 0x24F0), (0xFF01, 0xFF5F), (0x1D400, 0x1D800))
-_SYMBOLS: Final = 0x2190  # from here on, what is neither letter nor punctuation is a token: arrows, dingbats, emoji
+_IGNORED: Final = (
+    (0x200B, 0x2010),
+    (0x2060, 0x2070),
+    (0xFE00, 0xFE10),
+    (0xFEFF, 0xFF00),
+    (0x1F3FB, 0x1F400),
+    (0xE0000, 0xE0200),
+)
+_FOLDED: Final = (
+    (0xAA, 0x250),
+    (0x386, 0x3D7),
+    (0x1D00, 0x2000),
+    (0x2070, 0x24F0),
+    (0xFF01, 0xFF5F),
+    (0x1D400, 0x1D800),
+)
+_SYMBOLS: Final = (
+    0x2190  # from here on, what is neither letter nor punctuation is a token: arrows, dingbats, emoji
+)
 _LETTERS: Final = {"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "7": "t", "@": "a", "$": "s", "!": "i"}
 
 
@@ -172,7 +196,11 @@ def _tokens(data: Any, first: Any, last: Any, kinds: Any, fold: Any, letters: An
         bounds[p, 0] = count
         i, end = first[p], last[p]
         ended = False
-        alone, gap, behind = 0, np.int64(0), np.int64(-1)  # single letters in a row, what parts them, where the last ended
+        alone, gap, behind = (
+            0,
+            np.int64(0),
+            np.int64(-1),
+        )  # single letters in a row, what parts them, where the last ended
         while i < end:
             c, size = decode(data, i)
             kind = kinds[c]
@@ -195,7 +223,9 @@ def _tokens(data: Any, first: Any, last: Any, kinds: Any, fold: Any, letters: An
                     sign, width = np.int64(0), 0
                     if alone > 0:
                         sign, width = decode(data, behind)
-                    joins = alone > 0 and behind + width == at and (sign == 32 or (33 < sign < 48) or sign == 95)
+                    joins = (
+                        alone > 0 and behind + width == at and (sign == 32 or (33 < sign < 48) or sign == 95)
+                    )
                     if joins and (alone == 1 or sign == gap):
                         alone, gap = alone + 1, sign
                     elif joins and alone == 2:

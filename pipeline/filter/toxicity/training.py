@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.view import Array, text_buffers
-from corpusmill.pipeline.filter.toxicity.features import KNOWN, LABELS, extracted, lexicon, looked_up
+from corpusmill.pipeline.filter.toxicity.features import KNOWN, extracted, lexicon, looked_up
 from corpusmill.pipeline.filter.toxicity.model import Weights
 from corpusmill.pipeline.filter.toxicity.tokens import Tokens, tokens
 
@@ -102,7 +102,9 @@ def calibrated(scores: Array, truth: Array, weights: Array) -> tuple[float, floa
         p = 1 / (1 + np.exp(-(slope * scores + offset)))
         error, curve = weights * (p - target), weights * p * (1 - p)
         gradient = np.array([error @ scores, error.sum()])
-        hessian = np.array([[curve @ scores**2, curve @ scores], [curve @ scores, curve.sum()]]) + 1e-9 * np.eye(2)
+        hessian = np.array(
+            [[curve @ scores**2, curve @ scores], [curve @ scores, curve.sum()]]
+        ) + 1e-9 * np.eye(2)
         step = np.linalg.solve(hessian, gradient)
         slope, offset = slope - step[0], offset - step[1]
         if np.abs(step).max() < 1e-9:
@@ -110,7 +112,9 @@ def calibrated(scores: Array, truth: Array, weights: Array) -> tuple[float, floa
     return float(slope), float(offset)
 
 
-def rounded(regressions: Sequence[Array], lines: Sequence[tuple[float, float]], hashes: Array, values: Array) -> Weights:
+def rounded(
+    regressions: Sequence[Array], lines: Sequence[tuple[float, float]], hashes: Array, values: Array
+) -> Weights:
     """The file's weights of regressions and their calibrations."""
     full = np.stack([one[:-1] for one in regressions], axis=1)
     scale = np.maximum(np.abs(full).max(axis=0), 1e-9) / _QUANTILE

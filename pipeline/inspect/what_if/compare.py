@@ -78,7 +78,10 @@ class Compare:
         part = PartitionManifest.model_validate_json((self.folder / f"parts/{name}.json").read())
         xxh3 = {file.path: file.xxh3 for file in part.files}
         judged = dict.fromkeys(
-            name for side in (self.before, self.after) for rule in side.rules for name in columns_of(rule.signal)
+            name
+            for side in (self.before, self.after)
+            for rule in side.rules
+            for name in columns_of(rule.signal)
         )
         columns = list(dict.fromkeys(["doc_id", *judged, *BESIDE]))
         signals = self._read(f"signals/{name}.parquet", xxh3, columns)

@@ -107,7 +107,7 @@ def test_the_recipe_that_is_printed_pools_as_the_threshold_was_chosen(tmp_path: 
 def test_judging_reads_and_pools_as_asked(tmp_path: Path) -> None:
     book, insult = PROSE * 20, " you stupid fucking bitch, shut the fuck up "
     data = write(tmp_path / "a.jsonl.gz", Labelled("made", [book + insult, book], [True, False]))
-    model = fasttext_model.MODELS / "toxicity.ftz"
+    model = fasttext_model.MODELS / "toxicity.safetensors"
 
     def recall(*options: str, threshold: str) -> float:
         options = ("--label", "toxic", *COLUMNS, "--json", "--threshold", threshold, *options)

@@ -227,7 +227,7 @@ def test_key_holds_models_and_rules() -> None:
         name: checksum((folder / file).read_bytes())
         for name, file in (
             ("language", "lid.176.ftz"),
-            ("toxicity", "toxicity.ftz"),
+            ("toxicity", "toxicity.safetensors"),
             ("quality", "quality.ftz"),
         )
     }

@@ -20,7 +20,7 @@ from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from tests.pipeline.filter.classifiers.oracle import compare, train, words_of
 from tests.pipeline.filter.helpers import PROSE
 
-SHIPPED = ("lid.176.ftz", "toxicity.ftz", "quality.ftz")
+SHIPPED = ("lid.176.ftz", "quality.ftz")
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 # Words that the small models know, the end of a line, labels, and white space of every kind.
@@ -163,7 +163,7 @@ def test_real_text_by_shipped_models(
 
 
 def test_ranges_of_the_same_words_stand_alone(shipped: dict[str, tuple[Predictor, Any]]) -> None:
-    model, _ = shipped["toxicity.ftz"]
+    model, _ = shipped["quality.ftz"]
     words = words_of([PROSE.lower()])
     count = len(words.starts)
     ranges = np.array([[0, count], [5, 25], [25, count], [7, 7]])
@@ -171,7 +171,7 @@ def test_ranges_of_the_same_words_stand_alone(shipped: dict[str, tuple[Predictor
     ids = model.known(words)
     assert ids.max() > 0
     assert (
-        model.probability(words, ranges, "toxic", ids) == model.probability(apart, apart.bounds, "toxic")
+        model.probability(words, ranges, "prose", ids) == model.probability(apart, apart.bounds, "prose")
     ).all()
 
 

@@ -45,7 +45,7 @@ def test_every_set_that_ships_loads_and_looks_at_signals_that_are_measured(name:
             "word_lists": {"c4_badwords": [str(words)]}, "urls": {"hard_words": [str(words)]}, "toxicity": {},
         }
     )  # fmt: skip
-    models = {"toxicity": fasttext_model.shipped("toxicity.ftz")}
+    models = {"toxicity": fasttext_model.shipped(fasttext_model.SHIPPED["toxicity"])}
     Filtering(given, resolve(given), models)  # raises for a signal that nothing measures
 
 

@@ -22,7 +22,10 @@ TABLE = lexicon(
 )
 WEIGHTS = np.random.default_rng(5).integers(-999, 999, (BUCKETS, LABELS)).astype(np.int16)
 SENTENCES = st.lists(
-    st.lists(st.sampled_from(["hate", "gay", "you", "not", "!", "the", "people", "aa", "a", "🐀", "ab"]), max_size=14).map(" ".join),
+    st.lists(
+        st.sampled_from(["hate", "gay", "you", "not", "!", "the", "people", "aa", "a", "🐀", "ab"]),
+        max_size=14,
+    ).map(" ".join),
     max_size=4,
 )
 
@@ -38,9 +41,15 @@ def own(word: str) -> list[int]:
     """A token's number and those of its n-grams."""
     marked = f"<{word}>"
     grams = [
-        mixed(11, *map(ord, marked[i : i + n])) for i in range(len(marked)) for n in range(2, 6) if i + n <= len(marked)
+        mixed(11, *map(ord, marked[i : i + n]))
+        for i in range(len(marked))
+        for n in range(2, 6)
+        if i + n <= len(marked)
     ]
-    return [mixed(hash_of(word), 1), *(mixed(gram, 3) for gram in grams if len(word) > 1 or not word.isascii())]
+    return [
+        mixed(hash_of(word), 1),
+        *(mixed(gram, 3) for gram in grams if len(word) > 1 or not word.isascii()),
+    ]
 
 
 def near(words: list[str]) -> set[int]:
@@ -53,7 +62,12 @@ def near(words: list[str]) -> set[int]:
         found.add(mixed(kind, 1, 4))
         following = [u for u in range(t + 1, min(len(words), t + 1 + features.REACH)) if kinds[u]][:2]
         found |= {mixed(kind, kinds[u], 2, 4) for u in following}
-        third = [v for u in following[:1] for v in range(u + 1, min(len(words), u + 1 + features.LAST_REACH)) if kinds[v]][:1]
+        third = [
+            v
+            for u in following[:1]
+            for v in range(u + 1, min(len(words), u + 1 + features.LAST_REACH))
+            if kinds[v]
+        ][:1]
         found |= {mixed(kind, kinds[following[0]], kinds[v], 3, 4) for v in third}
         around = range(max(0, t - features.NEAR), min(len(words), t + features.NEAR + 1))
         found |= {mixed(kind, hash_of(words[u]), 1 if u > t else 2, 5) for u in around if u != t}

@@ -26,7 +26,10 @@ def shipped() -> ToxicityModel:
 
 
 def signals(*texts: str) -> dict[str, list[float]]:
-    return {name: values.tolist() for name, values in measured(pa.array(texts, pa.large_string()), shipped()).items()}
+    return {
+        name: values.tolist()
+        for name, values in measured(pa.array(texts, pa.large_string()), shipped()).items()
+    }
 
 
 @given(st.lists(st.text(max_size=300), max_size=4))
@@ -41,21 +44,27 @@ def test_every_signal_is_a_share_for_any_text_and_the_same_in_any_batch(texts: l
 def test_one_villain_does_not_condemn_a_book_but_his_sentence_shows() -> None:
     book = PROSE * 60
     found = signals(book, book[:9000] + "." + ABUSE + ". " + book[9000:], ABUSE, "")
-    score, worst, share = (found[f"toxicity.{name}"] for name in ("score", "worst_sentence", "sentences_ratio"))
+    score, worst, share = (
+        found[f"toxicity.{name}"] for name in ("score", "worst_sentence", "sentences_ratio")
+    )
     assert score[0] < 0.3 and score[1] < 0.5 < 0.9 < score[2]
     assert worst[0] < TOXIC_SENTENCE < 0.8 < worst[1] and 0 < share[1] < 0.02 and share[2] == 1
     assert share[0] == 0 and [found[name][3] for name in found] == [0] * len(found)
 
 
 def test_labels_tell_kinds_apart() -> None:
-    found = signals("I will find you and kill you.", "you are such a stupid moron", "Muslims are vermin, deport them all")
+    found = signals(
+        "I will find you and kill you.", "you are such a stupid moron", "Muslims are vermin, deport them all"
+    )
     for row, label in enumerate(("threat", "insult", "hate")):
         values = found[f"toxicity.{label}"]
         assert values[row] == max(values) and values[row] > 0.5
 
 
 def test_disguises_change_nothing() -> None:
-    plain, *disguised = signals("you fucking asshole", "you f.u.c.k.i.n.g a$$h0le", "YOU FUUUCKING asshole")["toxicity.score"]
+    plain, *disguised = signals("you fucking asshole", "you f.u.c.k.i.n.g a$$h0le", "YOU FUUUCKING asshole")[
+        "toxicity.score"
+    ]
     assert disguised == [plain] * 2 and plain > 0.8
 
 

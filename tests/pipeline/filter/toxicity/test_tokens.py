@@ -60,7 +60,8 @@ def test_a_token_has_the_hash_of_its_word() -> None:
 
 
 TEXT = st.text(
-    alphabet=st.one_of(st.sampled_from("ab1$@!*.- \n'’“&;#🐀\u200b\u0301é"), st.characters(codec="utf-8")), max_size=60
+    alphabet=st.one_of(st.sampled_from("ab1$@!*.- \n'’“&;#🐀\u200b\u0301é"), st.characters(codec="utf-8")),
+    max_size=60,
 )
 
 

@@ -28,7 +28,10 @@ from corpusmill.pipeline.filter.toxicity.training import (
     rounded,
 )
 
-BAD, GOOD = ["you idiot", "what an idiot you are", "idiot !"], ["you friend", "what a friend you are", "the river is wide"]
+BAD, GOOD = (
+    ["you idiot", "what an idiot you are", "idiot !"],
+    ["you friend", "what a friend you are", "the river is wide"],
+)
 
 
 def labelled() -> LabelledTexts:
@@ -88,7 +91,11 @@ def test_a_label_learns_only_from_texts_that_have_it() -> None:
 def test_known_tokens_are_those_of_two_texts_and_the_classes() -> None:
     hashes, values = known_tokens([labelled()], {hash_of("you"): 7, hash_of("never"): 10})
     table = dict(zip(hashes.tolist(), values.tolist(), strict=True))
-    assert table[hash_of("you")] == KNOWN | 7 and table[hash_of("never")] == 10 and table[hash_of("idiot")] == KNOWN
+    assert (
+        table[hash_of("you")] == KNOWN | 7
+        and table[hash_of("never")] == 10
+        and table[hash_of("idiot")] == KNOWN
+    )
     assert hash_of("river") not in table and sorted(table) == hashes.tolist()
 
 
@@ -107,7 +114,9 @@ def test_the_file_holds_the_model(tmp_path: Path) -> None:
         load(str(path), "0" * 32)
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 100, to_bytes(weights()._replace(values=np.zeros(1, np.uint8)))])
+@pytest.mark.parametrize(
+    "content", [b"", b"x" * 100, to_bytes(weights()._replace(values=np.zeros(1, np.uint8)))]
+)
 def test_a_file_that_is_no_model(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.safetensors"
     path.write_bytes(content)

@@ -148,7 +148,7 @@ def test_each_prompt_has_its_own_samples_and_they_are_scored(
 def test_the_project_s_classifier_scores_in_its_own_process() -> None:
     found = score(["You are a stupid bitch and I hate you", "The committee met on Tuesday.", "", "a\nb"], 0.5)
     assert found.scores[0] > 0.9 > 0.1 > found.scores[1] and len(found.scores) == 4
-    assert found.model.startswith("toxicity.ftz, xxh3 ") and found.label == "toxic"
+    assert found.model.startswith("toxicity.safetensors, xxh3 ") and found.label == "toxic"
     by_name = {error.name: error for error in found.errors}
     assert by_name["all held-out texts"].precision == 0.974 and by_name["all held-out texts"].recall == 0.952
     assert by_name["identity_templates"].false_positive_rate == 0.041
