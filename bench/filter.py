@@ -103,7 +103,9 @@ def measure() -> dict[str, Any]:
     work: dict[str, Callable[[pa.LargeStringArray], Any]] = {
         "all signals of the text": signals_of_text,
         "language (10 windows of 200 characters)": lambda part: scores.languages(part, language),
-        "toxicity of five labels by window and by sentence, reading included": lambda part: labels_of(part, *toxicity),
+        "toxicity of five labels by window and by sentence, reading included": lambda part: labels_of(
+            part, *toxicity
+        ),
         "quality, reading included": classify("quality"),
         "language, toxicity and quality together": models.columns,
     }

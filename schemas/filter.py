@@ -47,7 +47,7 @@ class ClassifierParams(Strict):
 
 # Of a document's words those that the shipped toxicity model knows; where they are fewer, rules on toxicity are not judged.
 KNOWN_WORDS: Final = "toxicity.known_words"
-TRUSTED: Final = 0.5
+TRUSTED: Final = 0.6
 
 
 class ToxicityParams(ClassifierParams):

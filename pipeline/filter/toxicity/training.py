@@ -24,7 +24,7 @@ BUCKETS: Final = 1 << 18
 DAMPING: Final = 0.6
 STRENGTH: Final = 90.0  # what a set's weight is multiplied by: the inverse of the ridge penalty
 EPOCHS: Final = 8
-TEXTS: Final = 2  # texts with a token that make it known
+TEXTS: Final = 10  # texts with a token that make it known
 _BIAS: Final = 0.3  # the value of the constant feature
 _QUANTILE: Final = 32767
 

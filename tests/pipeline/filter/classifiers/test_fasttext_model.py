@@ -37,7 +37,10 @@ def test_shipped_models_are_those_of_the_list_and_small() -> None:
 
 @pytest.mark.parametrize(
     ("file", "unseen"),
-    [("toxicity.safetensors", "Judged on each set by a model without it"), ("quality.ftz", "On sets it has never seen")],
+    [
+        ("toxicity.safetensors", "Judged on each set by a model without it"),
+        ("quality.ftz", "On sets it has never seen"),
+    ],
 )
 def test_each_card_is_of_the_model_beside_it(file: str, unseen: str) -> None:
     card = (MODELS / file).with_suffix(".md").read_text()

@@ -88,7 +88,8 @@ def test_a_label_learns_only_from_texts_that_have_it() -> None:
     assert found["toxicity.insult"][1] > found["toxicity.score"][1]
 
 
-def test_known_tokens_are_those_of_two_texts_and_the_classes() -> None:
+def test_known_tokens_are_those_of_several_texts_and_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "TEXTS", 2)
     hashes, values = known_tokens([labelled()], {hash_of("you"): 7, hash_of("never"): 10})
     table = dict(zip(hashes.tolist(), values.tolist(), strict=True))
     assert (
