@@ -139,7 +139,7 @@ class FilterParams(Strict):
         default=[], description="Python files of your own that define signals with @signal; they are run"
     )
     language: LanguageParams | None = LanguageParams()
-    toxicity: ToxicityParams | None = ToxicityParams(remove_above=0.95)
+    toxicity: ToxicityParams | None = ToxicityParams(remove_above=0.9)
     quality: ClassifierParams | None = ClassifierParams()
 
     @field_validator("rules")
