@@ -33,12 +33,12 @@ class Source(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _tokens(source: Source) -> Tokens:
+def tokens(source: Source) -> Tokens:
     lexer = get_lexer_by_name(source.language, stripnl=False, ensurenl=False)
     return list(lexer.get_tokens(source.text))
 
 
-def _comment(kind: Any) -> bool:
+def is_comment(kind: Any) -> bool:
     return (
         kind in Comment and kind not in Comment.Preproc and kind not in Comment.PreprocFile
     ) or kind in String.Doc
@@ -58,15 +58,15 @@ def renamed(source: Source, chance: random.Random) -> str:
             )
         return new[text]
 
-    return "".join(name(kind, text) for kind, text in _tokens(source))
+    return "".join(name(kind, text) for kind, text in tokens(source))
 
 
 def uncommented(source: Source, chance: random.Random) -> str | None:
     """All comments and docstrings gone, and the lines that are empty then."""
-    kinds = _tokens(source)
-    if not any(_comment(kind) for kind, _ in kinds):
+    kinds = tokens(source)
+    if not any(is_comment(kind) for kind, _ in kinds):
         return None
-    kept = "".join("\n" * text.count("\n") if _comment(kind) else text for kind, text in kinds)
+    kept = "".join("\n" * text.count("\n") if is_comment(kind) else text for kind, text in kinds)
     return re.sub(r"\n\s*\n(\s*\n)+", "\n\n", kept)
 
 
@@ -77,7 +77,7 @@ def commented(source: Source, chance: random.Random) -> str:
             kind,
             re.sub(r"[A-Za-z]{3,}", lambda m: m[0][::-1].lower(), text) if kind in Comment.Single else text,
         )
-        for kind, text in _tokens(source)
+        for kind, text in tokens(source)
     ]
     depth, lines, inside = 0, [], False
     mark = _MARK.get(source.language, "// ")
@@ -105,7 +105,7 @@ def reformatted(source: Source, chance: random.Random) -> str | None:
         except (SyntaxError, ValueError, RecursionError):
             return None
     parts: list[str] = []
-    for kind, text in _tokens(source):
+    for kind, text in tokens(source):
         if kind in Comment or kind in Literal or kind in String or source.language in _LINES:
             parts.append(text)
         elif text in (",", ";", "{") and chance.random() < 0.3 and not _directive(parts):
@@ -127,7 +127,7 @@ def _directive(parts: list[str]) -> bool:
 def reordered(source: Source, chance: random.Random) -> str | None:
     """Functions, methods and imports in another order: the blocks of the file, or of the classes in it, between the blank
     lines that lie in no string, comment or bracket."""
-    kinds = _tokens(source)
+    kinds = tokens(source)
     classes = bool(
         re.search(
             r"(?m)^(?:export |public |abstract |final |static )*(?:class|interface|impl|module) ", source.text
@@ -187,7 +187,7 @@ def edited(share: float) -> Callable[[Source, random.Random], str | None]:
 def _whole_lines(source: Source) -> list[int]:
     """The lines with code whose tokens and brackets all begin and end in them."""
     fit, line, depth, start, code = [], 0, 0, 0, False
-    for kind, text in _tokens(source):
+    for kind, text in tokens(source):
         if kind in Token.Punctuation or kind in Token.Operator:
             depth += len(re.findall(r"[({\[]", text)) - len(re.findall(r"[)}\]]", text))
         code = code or (bool(text.strip()) and kind not in Comment and kind not in String.Doc)
