@@ -14,10 +14,9 @@ import gzip
 import hashlib
 import importlib.util
 import io
-import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,7 +24,7 @@ from pygments.token import Literal, Name
 
 from bench import _code_edits, _short_edits
 from bench._code_edits import Source
-from bench.natural import DATA
+from bench.natural import DATA, rows
 
 # Projects that are beside the bench (packages of this environment) or on any Debian.
 PROJECTS = (
@@ -37,8 +36,11 @@ PROJECTS = (
     "torch/include/torch",
     "/usr/share/perl",
 )
-LANGUAGES = {".py": "python", ".h": "cpp", ".hpp": "cpp", ".pm": "perl", ".pl": "perl", ".js": "javascript"}
-FILES, TEXTS = 120, 1_500  # of a project; of a set of short texts
+LANGUAGES = {
+    ".py": "python", ".h": "cpp", ".hpp": "cpp", ".c": "c", ".pm": "perl", ".pl": "perl", ".js": "javascript", ".go": "go",
+    ".rs": "rust", ".java": "java", ".rb": "ruby",
+}  # fmt: skip
+FILES, TEXTS, PHRASES = 120, 1_500, 1_000  # of a project; of a set of short texts; of templates
 SMALLEST, LARGEST = 1_000, 25_000  # bytes of a file
 LINES = 30  # of code: below, what is left of a file without names is what many have
 SAME_LINES = 0.7  # share of lines, names and literals aside, from which files are clones (BigCloneBench: strong type 3)
@@ -55,15 +57,15 @@ class Planted(NamedTuple):
     alike: Callable[[str, str], bool]
 
 
-def code() -> Planted:
-    """Files of the projects that are there, of 30 lines of code or more."""
+def code(projects: Sequence[str] = PROJECTS) -> Planted:
+    """Files of the projects (packages or folders) that are there, of 30 lines of code or more."""
     sources: dict[str, Source] = {}
     names = []
-    for project in PROJECTS:
+    for project in projects:
         found = _files(project)
         sources |= found
         if found:
-            names.append(f"{project.strip('/').replace('/include', '')} ({len(found)})")
+            names.append(project.strip("/").split("/")[0 if "include" in project else -1])
     texts, original, edit = {}, {}, {}
     kinds = list(_code_edits.EDITS.items())
     for number, (name, source) in enumerate(sources.items()):
@@ -80,7 +82,7 @@ def code() -> Planted:
             >= SAME_LINES
         )
 
-    return Planted(f"{len(sources)} files: {', '.join(names)}", texts, original, edit, alike)
+    return Planted(f"{len(sources)} files of {', '.join(names)}", texts, original, edit, alike)
 
 
 def _files(project: str) -> dict[str, Source]:
@@ -132,9 +134,9 @@ def _same_lines(a: list[str], b: list[str]) -> float:
 
 def short() -> list[Planted]:
     """One set of summaries, no two of which are alike, one of comments, and one of the beginnings of stories."""
-    summaries = [row["tldr"][0] for row in _rows("natural/science_scitldr") if row["tldr"]]
-    comments = [row["text"] for row in _rows("toxicity/edos_sexism")]
-    begun = [row["ctx"] for row in _rows("evalsets/hellaswag_val")]
+    summaries = [row["tldr"][0] for row in rows(DATA / "natural/science_scitldr") if row["tldr"]]
+    comments = [row["text"] for row in rows(DATA / "toxicity/edos_sexism")]
+    begun = [row["ctx"] for row in rows(DATA / "evalsets/hellaswag_val")]
     return [
         _short("one-line summaries (SciTLDR)", summaries, lambda a, b: False),
         _short("comments (EDOS)", comments, _same_words),
@@ -164,17 +166,10 @@ def _same_words(a: str, b: str) -> bool:
     return 2 * shared >= SAME_WORDS * max(1, len(one) + len(other))
 
 
-def _rows(folder: str) -> list[dict[str, object]] | list:  # type: ignore[type-arg]
-    file = next(path for path in sorted((DATA / folder).iterdir()) if path.name.endswith(".jsonl.gz"))
-    with gzip.open(file, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
-
-
 def templates() -> list[str]:
     """Sentences that differ in one phrase (identity_templates): how many of them are one text to the preset `short`."""
     file = next(
         path for path in sorted((DATA / "toxicity/identity_templates").iterdir()) if ".csv" in path.name
     )
-    opened = gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")
-    with opened as lines:
-        return [row["phrase"] for row in csv.DictReader(io.StringIO(lines.read()))]
+    data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    return [row["phrase"] for row in csv.DictReader(io.StringIO(data.decode()))][:PHRASES]

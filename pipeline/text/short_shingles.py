@@ -88,16 +88,20 @@ def _plain(data: Any, i: int, stop: int, out: Any) -> int:
 @compiled
 def _shingles(units: Any, count: int, ngram: int, space: Any, out: Any) -> int:
     """The shingles of `count` characters, the first and the last of which are `space`; one if there would be none."""
-    found = 0
-    for i in range(count - ngram + 1):
-        value = units[i]
-        whole = True
-        for k in range(i + 1, i + ngram):
-            whole = whole and (units[k] != space or k == i + ngram - 1)
-            value = value * ROLL + units[k]
-        if whole and (ngram > 1 or value != space):
-            out[found] = mix64(value)
-            found += 1
+    top = np.uint64(1)
+    for _ in range(ngram - 1):
+        top *= ROLL
+    rolling, found, last = np.uint64(0), 0, -1  # `last`: the place of the last space before
+    for i in range(count):
+        rolling = rolling * ROLL + units[i]
+        first = i - ngram + 1
+        if first >= 0:
+            if last <= first and (ngram > 1 or rolling != space):
+                out[found] = mix64(rolling)
+                found += 1
+            rolling -= units[first] * top
+        if units[i] == space:
+            last = i
     if found == 0 and count > 0:
         found = roll(units, count, count, out)
     return found
