@@ -160,7 +160,7 @@ def speed(values: list[str]) -> dict[str, float]:
     from corpusmill.pipeline.redact.apply import redact
     from corpusmill.pipeline.redact.batch import iban_lengths, wanted
     from corpusmill.pipeline.redact.kernels.candidates import candidates
-    from corpusmill.pipeline.redact.phones import plans
+    from corpusmill.pipeline.redact.phone_plans import plans
     from corpusmill.schemas.stages import RedactParams
 
     params, docs = RedactParams(), natural.table(values)

@@ -16,7 +16,8 @@ from corpusmill.pipeline.redact.identity_numbers import iban_length
 from corpusmill.pipeline.redact.kernels import CARD, CARD_TABLE, IBAN, IP4, PHONE
 from corpusmill.pipeline.redact.kernels.around import PREFIXES
 from corpusmill.pipeline.redact.kernels.candidates import MAX_GROUPS, candidates
-from corpusmill.pipeline.redact.phones import phones, plans
+from corpusmill.pipeline.redact.phone_plans import plans
+from corpusmill.pipeline.redact.phones import phones
 from corpusmill.schemas.stages import DEFAULT_KINDS
 
 REGIONS = ("US", "GB")
