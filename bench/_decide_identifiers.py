@@ -9,7 +9,15 @@ from pathlib import Path
 from bench import _decide_pii
 from bench._decisions import Row
 
-ENTITIES = ("US_SSN", "US_DRIVER_LICENSE", "US_PASSPORT", "US_BANK_NUMBER", "US_ITIN", "MEDICAL_LICENSE", "UK_NHS")
+ENTITIES = (
+    "US_SSN",
+    "US_DRIVER_LICENSE",
+    "US_PASSPORT",
+    "US_BANK_NUMBER",
+    "US_ITIN",
+    "MEDICAL_LICENSE",
+    "UK_NHS",
+)
 
 
 def rows(labelled: Path | None) -> list[Row]:

@@ -24,11 +24,34 @@ from bench.redact import LABELLED, NANO, PRESIDIO, _found, labelled
 
 FAKER = Peer("faker", ("faker==40.63.0",), "fill_templates.py")
 COPIES, SEED = 12, 22
-NANO_IDENTIFIERS = (
-    "PATIENT_ID MEDICAL_RECORD PID SSN PASSPORT PASSPORT_NUM TAX_ID TAXID ACCOUNT ACCOUNT_NUMBER ACCOUNT_NUM BANK_ACCOUNT BANK_ACCOUNT_NUM"
-    " ROUTING_NUMBER DRIVER_LICENSE DRIVERS_LICENSE DRIVER_LICENSE_NUM LICENSE INSURANCE_ID INSURANCE_POLICY_NUM EMPLOYEE_ID USER_ID VOTER_ID"
-    " AADHAR PAN POLICE_ID_NUM"
-).split()
+NANO_IDENTIFIERS = [
+    "PATIENT_ID",
+    "MEDICAL_RECORD",
+    "PID",
+    "SSN",
+    "PASSPORT",
+    "PASSPORT_NUM",
+    "TAX_ID",
+    "TAXID",
+    "ACCOUNT",
+    "ACCOUNT_NUMBER",
+    "ACCOUNT_NUM",
+    "BANK_ACCOUNT",
+    "BANK_ACCOUNT_NUM",
+    "ROUTING_NUMBER",
+    "DRIVER_LICENSE",
+    "DRIVERS_LICENSE",
+    "DRIVER_LICENSE_NUM",
+    "LICENSE",
+    "INSURANCE_ID",
+    "INSURANCE_POLICY_NUM",
+    "EMPLOYEE_ID",
+    "USER_ID",
+    "VOTER_ID",
+    "AADHAR",
+    "PAN",
+    "POLICE_ID_NUM",
+]
 
 
 class Item(NamedTuple):
@@ -68,7 +91,10 @@ def templates() -> list[tuple[str, str, tuple[tuple[str, int, int], ...]]]:
         file = Path(place, "templates.json")
         file.write_text(json.dumps(given), encoding="utf-8")
         made = ask(FAKER, file)
-    return [(row["language"], row["text"], tuple((s["kind"], s["start"], s["end"]) for s in row["spans"])) for row in made]
+    return [
+        (row["language"], row["text"], tuple((s["kind"], s["start"], s["end"]) for s in row["spans"]))
+        for row in made
+    ]
 
 
 def own_file(file: Path, task: Task) -> list[Item]:
@@ -111,7 +137,9 @@ def sets(task: Task) -> dict[str, list[Item]]:
     if "phone" in task.labels:
         for name in (*LABELLED, NANO):
             rows = labelled(name)
-            result[name.partition("/")[0]] = [Item(r.text, [(a, b) for k, a, b in r.spans if k in task.labels]) for r in rows]
+            result[name.partition("/")[0]] = [
+                Item(r.text, [(a, b) for k, a, b in r.spans if k in task.labels]) for r in rows
+            ]
         result["phonenumbers' examples"] = list(examples())
     else:
         result[NANO.partition("/")[0]] = list(_nano())
@@ -125,7 +153,11 @@ def examples() -> Iterable[Item]:
 
     from corpusmill.pipeline.redact.phone_words import LANGUAGES
 
-    words = {region: words.labels[0].removeprefix("*") for words in LANGUAGES.values() for region in words.regions[:1]}
+    words = {
+        region: words.labels[0].removeprefix("*")
+        for words in LANGUAGES.values()
+        for region in words.regions[:1]
+    }
     for region in sorted(phonenumbers.SUPPORTED_REGIONS):
         for kind in (phonenumbers.PhoneNumberType.FIXED_LINE, phonenumbers.PhoneNumberType.MOBILE):
             number = phonenumbers.example_number_for_type(region, kind)
@@ -146,7 +178,9 @@ def _nano() -> Iterable[Item]:
     for row in json.loads((DATA / "pii" / NANO).read_text(encoding="utf-8")):
         if row.get("text"):
             found = [
-                e for e in row.get("NER") or [] if isinstance(e, dict) and e.get("label") in NANO_IDENTIFIERS and e.get("entity")
+                e
+                for e in row.get("NER") or []
+                if isinstance(e, dict) and e.get("label") in NANO_IDENTIFIERS and e.get("entity")
             ]
             places = [(row["text"].find(e["entity"]), len(e["entity"])) for e in found]
             yield Item(row["text"], [(at, at + size) for at, size in places if at >= 0])
@@ -205,7 +239,11 @@ def rows(task: Task, file: Path | None) -> list[Row]:
             note += f"; its {theirs[0]:.3f}, {theirs[1]:.3f}"
         except NotMeasured as reason:
             note += f"; no peer: {reason}"
-        if name.partition("/")[0] in ("presidio_synth_v2", "presidio_generated_large", NANO.partition("/")[0]):
+        if name.partition("/")[0] in (
+            "presidio_synth_v2",
+            "presidio_generated_large",
+            NANO.partition("/")[0],
+        ):
             note += "; looked at while it was written"
         judged_on = f"{name} ({len(items)} texts, {labels} labels)"
         found.append(Row(task.decision, judged_on, f1, peers, task.wanted.get(name.rpartition(" ")[2]), note))

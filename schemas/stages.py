@@ -139,17 +139,13 @@ PiiKind = Literal[
     "se_pnr",
     "crypto", "secret", "phone", "masked_phone",
     "patient_id", "social_security", "national_id", "license_id", "passport", "driver_license", "tax_id", "account_id",
-    "employee_id", "order_id", "case_id", "reference_id",
+    "employee_id", "order_id", "case_id",
     "name", "address",
 ]  # fmt: skip
 Replacement = Literal["tag", "pseudonym", "remove"]
 # Found by a model that the user names, never by default.
 MODEL_KINDS: tuple[PiiKind, ...] = ("name", "address")
-# Found behind labels that stand before much else, too: only where they are named.
-UNSURE_KINDS: tuple[PiiKind, ...] = ("reference_id",)
-DEFAULT_KINDS: tuple[PiiKind, ...] = tuple(
-    kind for kind in get_args(PiiKind) if kind not in MODEL_KINDS + UNSURE_KINDS
-)
+DEFAULT_KINDS: tuple[PiiKind, ...] = tuple(kind for kind in get_args(PiiKind) if kind not in MODEL_KINDS)
 # Numbers and addresses that are the same datum wherever they stand, whether a word beside them says so or not.
 EverywhereKind = Literal[
     "email", "phone", "card", "iban", "ssn",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from pathlib import Path
 
 from faker import Faker
 
@@ -25,7 +26,9 @@ def value(fake: Faker, language: str, kind: str, given: dict) -> str:
     if kind == "date":
         return fake.date(draw.choice(["%d/%m/%Y", "%Y-%m-%d", "%d.%m.%Y"]))
     if kind == "amount":
-        return draw.choice(["1,234.50 EUR", "$12,500.00", "1.234,56 €", "350 000 EUR", f"{draw.randrange(100, 99999)} USD"])
+        return draw.choice(
+            ["1,234.50 EUR", "$12,500.00", "1.234,56 €", "350 000 EUR", f"{draw.randrange(100, 99999)} USD"]
+        )
     if kind == "count":
         return str(draw.randrange(10, 999))
     if kind == "isbn":
@@ -39,12 +42,15 @@ def value(fake: Faker, language: str, kind: str, given: dict) -> str:
     if kind == "zip":
         return fake.bothify("#####")
     provider = given["providers"].get(f"{language} {kind}")
-    return str(getattr(fake, provider)()) if provider else fake.bothify(draw.choice(given["forms"][kind]), letters="ABCDEFGHKLMNPRSTXYZ")
+    return (
+        str(getattr(fake, provider)())
+        if provider
+        else fake.bothify(draw.choice(given["forms"][kind]), letters="ABCDEFGHKLMNPRSTXYZ")
+    )
 
 
 def main() -> None:
-    with open(sys.argv[1], encoding="utf-8") as file:
-        given = json.load(file)
+    given = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     documents = []
     for language, templates in given["templates"].items():
         for locale in given["locales"][language]:

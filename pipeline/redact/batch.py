@@ -12,11 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.redact import SEPARATOR, Hit, Kind
+from corpusmill.pipeline.redact import SEPARATOR, Hit, Kind, identifier_labels
 from corpusmill.pipeline.redact.addresses import coins, emails, hardware, ipv4, ipv6
-from corpusmill.pipeline.redact.identity_numbers import NUMBERS, cards, iban_length, national, ssns
-from corpusmill.pipeline.redact import identifier_labels
 from corpusmill.pipeline.redact.identifiers import identifiers
+from corpusmill.pipeline.redact.identity_numbers import NUMBERS, cards, iban_length, national, ssns
 from corpusmill.pipeline.redact.kernels import (
     ASSIGNED,
     AT,

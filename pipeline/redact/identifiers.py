@@ -22,7 +22,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Final
 
-from corpusmill.pipeline.redact import Hit, Kind, after, before, context
+from corpusmill.pipeline.redact import ALNUM, Hit, Kind, after, before, context
 from corpusmill.pipeline.redact.identifier_labels import (
     BETWEEN,
     KINDS,
@@ -55,7 +55,7 @@ _UNIT = re.compile(
 )
 _SIGN = re.compile("[:#=：№]|[Nn][º°]")
 _PREFIXED = re.compile(rb"([A-Z]{2,6})([-_]?)([A-Z]{0,3}[-_]?[0-9]{4,14})(?:[-_/][A-Z0-9]{1,8}){0,3}")
-_OF: Final = frozenset("de del de la di du d of the do da der des".split())
+_OF: Final = frozenset(["de", "del", "de", "la", "di", "du", "d", "of", "the", "do", "da", "der", "des"])
 _GERMAN_FILE = re.compile(rb"[0-9IVX]{1,4} [A-Z][A-Za-z]{0,3} [0-9]{1,6}/[0-9]{2}(?![0-9])")
 _GAP = re.compile(r"[-_]?(?:[ \t:#=.()\[\"'*|>º°ª\u00a0：№–—]|(?<=[ \t])-)*")
 _CAPITALS = re.compile(r"(?<![A-Za-z])[A-Z]{2,5}$")
@@ -112,30 +112,29 @@ _CHECKS: Final[dict[Kind, tuple[tuple[str, tuple[int, ...]], ...]]] = {
 def identifiers(buffer: bytes, at: int, kinds: frozenset[str]) -> Iterator[Hit]:
     """The identifier that holds the digit at `at`, if it is one of `kinds` by what stands before it."""
     begin = at - len(_back(before(buffer, at, 24)))
-    for start in dict.fromkeys((begin, at)):
-        found = _labelled(buffer, start, kinds)
-        if found:
-            yield found
-            return
+    found = _labelled(buffer, begin, kinds) or _prefixed(buffer, begin, at, kinds)
+    if not found and begin < at:
+        found = _labelled(buffer, at, kinds)
+    if found:
+        yield found
+
+
+def _prefixed(buffer: bytes, begin: int, at: int, kinds: frozenset[str]) -> Hit | None:
+    """A value whose first letters tell its kind (`PREFIXES`)."""
     match = _PREFIXED.match(after(buffer, begin, _MAX_VALUE))
-    if match and begin + match.end() > at:
-        kind = PREFIXES.get(match[1])
-        value = match.group()
-        end = begin + match.end()
-        long = len(match[3].strip(b"-_")) >= (4 if match[2] else 5)
-        if (
-            kind in kinds
-            and kind
-            and long
-            and not _YEAR.fullmatch(match[3])
-            and _begins(buffer, begin)
-            and _ends(buffer, end)
-        ):
-            if not _YEAR.fullmatch(value[len(match[1]) :].lstrip(b"-_")):
-                yield Hit(begin, end, kind)
+    kind = PREFIXES.get(match[1]) if match else None
+    if match is None or kind is None or kind not in kinds or begin + match.end() <= at:
+        return None
+    end, rest = begin + match.end(), match.group()[len(match[1]) :].lstrip(b"-_")
+    enough = len(match[3].strip(b"-_")) >= (4 if match[2] else 5)
+    if not enough or _YEAR.fullmatch(match[3]) or _YEAR.fullmatch(rest):
+        return None
+    return Hit(begin, end, kind) if _begins(buffer, begin) and _ends(buffer, end) else None
 
 
 def _back(left: bytes) -> bytes:
+    if not left or not (left[-1] in ALNUM or left[-1] in b"-/_."):
+        return b""
     match = _BACK.search(left)
     return match.group() if match else b""
 
@@ -158,8 +157,7 @@ def _labelled(buffer: bytes, start: int, kinds: frozenset[str]) -> Hit | None:
     left = _LINE.split(left)[-1]
     if not left.strip():
         return None
-    text = left.decode("utf-8", "ignore")
-    kind, score, between = label(text)
+    kind, score, between = label(left[-72:].decode("utf-8", "ignore"))
     if kind is None or kind not in kinds or _IN_ADDRESS.search(left.rpartition(b" ")[2]):
         return None
     value = _value(buffer, start, kind)
@@ -168,9 +166,10 @@ def _labelled(buffer: bytes, start: int, kinds: frozenset[str]) -> Hit | None:
     end = start + len(value)
     if not _plausible(value, kind, score >= 3) or not _ends(buffer, end):
         return None
-    if score < 3:
-        if (value.isdigit() and between.endswith("(")) or _UNIT.match(after(buffer, end, 16).lower()):
-            return None
+    if score < 3 and (
+        (value.isdigit() and between.endswith("(")) or _UNIT.match(after(buffer, end, 16).lower())
+    ):
+        return None
     digits = sum(48 <= c <= 57 for c in value)
     coded = (digits >= 8 and kind in _LONG) or (digits >= 3 and _CODED.search(value) is not None)
     checked = check(kind, value.decode())
@@ -197,6 +196,8 @@ def label(left: str) -> tuple[Kind | None, int, str]:
             score = 3 if explicit else 1
             sign = sign or _numbered_before(words, end - size)
             last = words[end - 1]
+            if len(last) == 1 and last.isascii() and before[-2:-1] != ".":  # N.H.C., not "n h c"
+                return None, 0, ""
             if explicit and size == 1 and len(last) <= 4 and last.isascii() and last.upper() not in left:
                 score = 1
             if score < 3 and between.startswith(". ") and _LONG_WORD.search(before):  # the end of a sentence
@@ -306,16 +307,11 @@ def _right(name: str, bare: str) -> bool:
 
 
 def is_nass(bare: str) -> bool:
-    """Spain's number of affiliation: province, eight (of firms seven) digits, and both together modulo 97."""
+    """Spain's number of affiliation: province, eight (of firms seven) digits, and both together modulo 97. Of a number below ten
+    millions some leave its first zero out of the sum, and some do not."""
     if not bare.isdigit() or len(bare) not in (11, 12):
         return False
-    province, number, control = int(bare[:2]), int(bare[2:-2]), int(bare[-2:])
-    whole = (
-        int(f"{province}{number:08d}") if number >= 10**7 or len(bare) == 11 else province * 10**7 + number
-    )
-    if len(bare) == 11:
-        whole = int(bare[:-2])
-    return whole % 97 == control
+    return int(bare[-2:]) in {int(bare[:-2]) % 97, (int(bare[:2]) * 10**7 + int(bare[2:-2])) % 97}
 
 
 def is_npi(bare: str) -> bool:

@@ -16,7 +16,6 @@ _LEFT = re.compile(
 )
 _RIGHT = re.compile(rb"(?:[0-9*xX#()]|\xe2\x80\xa2|[ .-](?=[0-9*xX#(]|\xe2\x80\xa2))*")
 _GROUPS = re.compile(rb"[^ .()-]+")
-_NEAR = re.compile(phone_words.near())
 # Of shapes that are telephones without a word: NANP, mobile numbers of China, with the middle hidden.
 _NANP, _CHINA = (3, 3, 4), re.compile(rb"1[3-9][0-9]\*{4}[0-9]{4}")
 
@@ -44,7 +43,7 @@ def masked_phones(buffer: bytes, start: int, end: int) -> Iterator[Hit]:
         4,
     ]:  # a social security number
         return
-    near = _NEAR.search(context(buffer, low, 40).lower()) is not None
+    near = bool(phone_words.words_in(context(buffer, low, 40).lower()))
     shape = tuple(len(group) for group in groups)
     shape = shape[1:] if len(shape) == 4 and groups[0] in (b"1", b"001") else shape
     if hidden <= {ord("x"), ord("X"), ord("#")} and not near:

@@ -7,18 +7,20 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.redact.kernels.other_digits import LEADS, fold_digits
+from corpusmill.pipeline.redact.kernels.other_digits import LEADS, count_others, fold_digits
 
 
 class Folded(NamedTuple):
     """A buffer with other scripts' digits as ASCII ones."""
 
     buffer: bytes
-    places: npt.NDArray[np.int64]  # of each byte in the buffer as it came in, with the end behind them
+    ends: npt.NDArray[np.int64]  # places behind what was folded
+    growth: npt.NDArray[np.int64]  # bytes that it and all before it were longer
 
     def place(self, at: int) -> int:
-        """Where the byte at `at` of the folded buffer stood."""
-        return int(self.places[at])
+        """Where the byte at `at` stood in the buffer as it came in."""
+        before = int(np.searchsorted(self.ends, at, side="right"))
+        return at + (int(self.growth[before - 1]) if before else 0)
 
 
 def fold(buffer: bytes) -> Folded | None:
@@ -27,9 +29,13 @@ def fold(buffer: bytes) -> Folded | None:
     if buffer.isascii() or not any(lead in buffer for lead in LEADS):
         return None
     data = np.frombuffer(buffer, np.uint8)
-    out, places = np.empty(len(data), np.uint8), np.empty(len(data) + 1, np.int64)
-    size, changed = fold_digits(data, out, places)
-    return Folded(out[:size].tobytes(), places[: size + 1]) if changed else None
+    count = int(count_others(data))
+    if count == 0:
+        return None
+    out = np.empty(len(data), np.uint8)
+    ends, growth = np.empty(count, np.int64), np.empty(count, np.int64)
+    size, changed = fold_digits(data, out, ends, growth)
+    return Folded(out[:size].tobytes(), ends[:changed], growth[:changed]) if changed else None
 
 
 def ascii_digits(value: bytes) -> bytes:

@@ -24,13 +24,13 @@ class Words(NamedTuple):
 
 _TABLE = """
 en | *phone tel fax *facsimile *mobile cell *cellphone *whatsapp *hotline helpline landline voicemail pager tollfree toll-free ph. ph: mob direct | call *contact sms text dial reach ring | ext extn extension x | US GB CA AU IN IE NZ ZA SG
-es | tel telf teléf telef *teléfono *telefono *teléfonos tfno tfn tfo tlf tlfno tlfn *móvil *movil *celular cel fax centralita | llamar llame contacto | ext extensión extension int interno anexo | ES MX AR CO CL PE VE EC UY CR GT BO PY DO PA HN SV NI CU
+es | tel telf teléf telef *teléfono *telefono *teléfonos tfno tfn tfo tlf tlfno tlfn *móvil *movil *celular cel fax centralita | llamar llame llamarnos llámenos llamenos llámanos llamanos llamarme llámame contactar contacto *información *informacion informes | ext extensión extension int interno anexo | ES MX AR CO CL PE VE EC UY CR GT BO PY DO PA HN SV NI CU
 ca | tel telf *telèfon *telefon mòbil fax | contacte | ext extensió | ES AD
 gl | tel *teléfono móbil fax | contacto | ext | ES
-pt | tel telef *telefone telm *telemóvel *telemovel *celular cel fone tlm fax | contato contacto ligar ligue | ramal ext extensão | BR PT AO MZ
-fr | tél tel *téléphone *telephone portable mobile fax gsm *télécopie télécopieur | appeler appelez joindre contacter | poste ext int | FR BE CH CA LU MA DZ TN SN CI
-de | tel *telefon *handy *mobil mobilnummer *rufnummer *festnetz fax *telefax *fernruf fon durchwahl hotline | anrufen erreichbar | durchwahl dw nebenstelle nst apparat | DE AT CH LU LI
-it | tel *telefono *cellulare cell cel fax *recapito | chiamare contattare chiama | int interno | IT CH SM
+pt | tel telef *telefone telm *telemóvel *telemovel *celular cel fone tlm fax | contato contacto ligar ligue contatos *informações | ramal ext extensão | BR PT AO MZ
+fr | tél tel *téléphone *telephone portable mobile fax gsm *télécopie télécopieur | appeler appelez joindre joignez joignez-nous contacter contactez renseignements | poste ext int | FR BE CH CA LU MA DZ TN SN CI
+de | tel *telefon *handy *mobil mobilnummer *rufnummer *festnetz fax *telefax *fernruf fon durchwahl hotline | anrufen erreichbar erreichen ruf rufen *kontakt auskunft | durchwahl dw nebenstelle nst apparat | DE AT CH LU LI
+it | tel *telefono *cellulare cell cel fax *recapito | chiamare chiamate chiami contattare contattateci *contatti chiama informazioni | int interno | IT CH SM
 nl | tel *telefoon *mobiel gsm fax mob | bellen contact bereikbaar | toestel tst | NL BE SR
 pl | tel *telefon *komórk kom fax faks infolinia | kontakt zadzwoń | wew wewn wewnętrzny | PL
 cs | tel *telefon *mobil fax | kontakt volejte | linka klapka | CZ SK
@@ -46,7 +46,7 @@ tr | tel *telefon gsm cep faks fax | arayın iletişim | dahili | TR
 vi | đt sđt tel *thoại *động fax hotline | *liên | lẻ | VN
 id | tel telp *telepon *ponsel fax faks | hubungi kontak | ext pes | ID MY
 el | τηλ *τηλέφωνο *τηλεφωνο κιν *κινητό φαξ fax | επικοινωνία καλέστε | εσωτ εσωτερικό | GR CY
-ru | тел *телефон моб *мобильный сот факс | звоните контакт звонить | доб | RU BY KZ UA KG UZ
+ru | тел *телефон моб *мобильный сот факс | звоните *контакт звонить справки | доб | RU BY KZ UA KG UZ
 uk | тел *телефон моб *мобільний факс | дзвоніть контакт | дод внутр | UA
 bg | тел *телефон моб *мобилен *gsm факс | контакт | вътр | BG
 sr | тел *телефон моб *мобилни факс | контакт | лок | RS BA ME
@@ -123,21 +123,6 @@ def _parts(words: Iterable[str]) -> Iterable[tuple[bytes, bool]]:
             yield form, word.startswith("*")
 
 
-def pattern(words: Iterable[str]) -> bytes:
-    """A pattern, for bytes whose ASCII letters are small, of any of the words; those without `*` only where no ASCII letter
-    touches them."""
-    inside, whole = set[bytes](), set[bytes]()
-    for form, within in _parts(words):
-        (inside if within else whole).add(form)
-    ends = rb"(?![a-z])"
-    parts = []
-    if inside:
-        parts.append(trie(inside))
-    if whole:
-        parts.append(rb"(?<![a-z\x80-\xff])" + trie(whole) + ends)
-    return b"(?:" + b"|".join(parts) + b")"
-
-
 def trie(words: Iterable[bytes]) -> bytes:
     """A pattern of the words, longest first, that shares what they begin with: the match costs no more with more words."""
     root: dict[int, dict[int, object]] = {}
@@ -162,15 +147,38 @@ def _written(node: dict[int, object]) -> bytes:
     return b"(?:" + b"|".join(branches) + b")" + (b"?" if -1 in node else b"")
 
 
-def labels() -> bytes:
-    """The pattern of all words that label a number."""
-    return pattern([word for words in LANGUAGES.values() for word in words.labels] + ["*" + s for s in SIGNS])
+class Word(NamedTuple):
+    """A word about telephones in a text."""
+
+    word: bytes
+    end: int
+    labels: bool  # a number
 
 
-def near() -> bytes:
-    """The pattern of all words about telephones."""
-    every = [word for words in LANGUAGES.values() for word in (*words.labels, *words.near)]
-    return pattern(every + ["*" + sign for sign in SIGNS])
+def words_in(text: bytes) -> list[Word]:
+    """The words about telephones in `text`, whose ASCII letters are small. Those without `*` count only where no letter
+    touches them."""
+    found = []
+    for match in _FINDER.finditer(text):
+        start, end = match.span()
+        label, within = _FORMS[match.group()]
+        if within or (
+            (start == 0 or not (97 <= text[start - 1] <= 122 or text[start - 1] >= 128))
+            and (end == len(text) or not 97 <= text[end] <= 122)
+        ):
+            found.append(Word(match.group(), end, label))
+    return found
+
+
+def _forms() -> dict[bytes, tuple[bool, bool]]:
+    """Form of a word -> whether it labels a number, and whether it counts within a longer word."""
+    table: dict[bytes, tuple[bool, bool]] = {}
+    for words in LANGUAGES.values():
+        for column, label in ((words.labels, True), (words.near, False)):
+            for form, within in _parts(column):
+                old = table.get(form, (False, False))
+                table[form] = (old[0] or label, old[1] or within)
+    return table | {sign.encode(): (True, True) for sign in SIGNS}
 
 
 def qualifiers() -> bytes:
@@ -198,3 +206,7 @@ def regions_of_word(word: bytes) -> tuple[str, ...]:
     if len(found) > 14:
         return ()
     return tuple(dict.fromkeys(region for regions in found for region in regions))
+
+
+_FORMS = _forms()
+_FINDER = re.compile(trie(_FORMS))

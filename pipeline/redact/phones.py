@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from corpusmill.pipeline.redact import ALNUM, DIGITS, Hit, after, before, context, phone_words
+from corpusmill.pipeline.redact.phone_labels import Beside, is_behind, is_count, is_glued, is_other
 from corpusmill.pipeline.redact.phone_plans import fits, nanp, plan, possible, usual_groups, valid
 
 
@@ -37,50 +38,15 @@ _GROUP = re.compile(rb"[0-9]+")
 _BLANKS = re.compile(rb"\xc2\xa0|\xe2\x80\xaf")
 _DASHES = re.compile(rb"\xe2\x80[\x90-\x95]")
 
-# All patterns read bytes whose ASCII letters are small. `kernels.hints` knows the first bytes of each word here, and passes nothing
-# without one.
-_NEAR = re.compile(phone_words.near())
-_WORD = phone_words.labels()
-_PUNCTUATION = rb"(?:[ \t./&(),:;=#*|\"'>\[-]|\xc2\xa0|\xc2[\xab\xb0\xba]|\xe2\x80[\x93\x94]|\xef\xbc\x9a)"
-# A label or request right before it: then any grouping will do, of any country's plan or none.
-_LABEL = re.compile(
-    rb"(?:" + _WORD + rb"(?:" + _PUNCTUATION + rb"{0,3}(?:(?:" + phone_words.qualifiers() + rb"|" + _WORD
-    + rb")(?![a-z])|\([^()0-9\n]{1,24}\))){0,4}"
-    + _PUNCTUATION + rb"{0,5}"
-    rb"|\b(?:call|reach|text|ring|dial)(?: me| us| him| her| them)?(?: on| at)?:?\s{0,3}"
-    rb"|\b(?:answer(?:ing|s|ed)? (?:on|at)|messages? to)\s{0,3})$"
-)  # fmt: skip
-# A label, what it is of, and a colon: `Phone of the ward: …`. What follows may be a count of telephones.
-_FAR_LABEL = re.compile(_WORD + rb"[^0-9\n:]{1,32}:[ \t]{0,3}$")
-# Numbers before this one in a list that has the label.
-_EARLIER = re.compile(
-    rb"(?:[(+]{0,2}[0-9][0-9 ()./-]{4,20}[0-9](?:[ ,]{0,2}(?:ext|x)[. ]{0,2}[0-9]{1,5})?"
-    rb"[ \t]{0,2}(?:[/,;|&]|-(?= )|\b(?:y|and|or|et|ou|und|oder|e|o|i|en|of|und)\b|\xd0\xb8 |\xe3\x80\x81)[ \t]{0,2}){1,3}[(]?$"
-)  # fmt: skip
-# A label right behind it: "… fax", "…-Office". Rooms and years have offices too, so the label must end something.
-_BEHIND = re.compile(
-    rb"(?i)[ \t]?[-,(]?[ \t]?(?:fax|mobile|cell|phone|(?:office|work|home)(?=[\s,;.)\\]*(?:$|[\r\n,;)\\])))"
-    rb"(?![a-z0-9])"
-)
-_OTHER = re.compile(
-    rb"isbn|issn|\bdoi\b|oclc|pmid|lccn|arxiv|\bssn\b|invoice|\border\b|\bcase\b|ticket|version|section|\bserial"
-    rb"|\bpatent|\bpp?\.|\bpages?\b|\bisin\b|\bean\b|\bupc\b|\biban\b|\baccount\b|\bnass\b|\bn\.?h\.?c\b|\bn\.?i\.?[ef]\b"
-    rb"|\bd\.?n\.?i\b|\bcif\b|\bcipa\b|colegiado|\bcol\b|expediente|cuenta|historia|afiliaci|\bmrn\b|record n|passport|licen[cs]e"
-)  # fmt: skip
 _EXTENSION = re.compile(
     rb"(?:,?[ \t]?\(?(?:"
     + phone_words.extensions()
     + rb")[.:]?[ \t]?|[ \t]?x[ \t]?)[0-9]{1,6}\)?(?![0-9A-Za-z])"
 )
-_GLUED = re.compile(rb"(?:^|[\s(>|/])[a-z\x80-\xff]{2,16}\.$")
-_KEY = re.compile(
-    rb"[\"'][ \t]?:[ \t]?[\"']?$"
-)  # of a record, where much is counted by "mobile" and the like
 _SHORT = re.compile(rb"(?:[ ]?/[ ]?[0-9]{1,3}(?![0-9A-Za-z/.-]|[ ][0-9]))+")  # 91 123 45 67/68
 _MAX_GROUPS = 7
 _NANP_SHAPES = {(3, 3, 4), (1, 3, 3, 4), (3, 7), (1, 10)}
-_ENDS = (b" ", b" (")
-_LEFT = 64  # bytes
+_ENDS = (b" ", b" (", b"(")
 
 
 def phones(
@@ -105,26 +71,6 @@ def _groups(buffer: bytes, start: int, end: int) -> list[Group]:
             separator = _DASHES.sub(b"-", _BLANKS.sub(b" ", separator))
         groups.append(Group(match.group().decode(), match.start(), match.end(), separator))
     return groups
-
-
-class _Beside(NamedTuple):
-    """What stands before a number: whether a label does, whether one does with something between, and a word about telephones."""
-
-    labelled: bool
-    far: bool
-    word: bytes | None
-
-    @classmethod
-    def of(cls, buffer: bytes, start: int) -> _Beside:
-        left = context(buffer, start, _LEFT).lower()
-        words = list(_NEAR.finditer(left))
-        labelled = _LABEL.search(left) is not None
-        if not words:
-            return cls(labelled, False, None)
-        if not labelled and (earlier := _EARLIER.search(left)):
-            labelled = _LABEL.search(left[: earlier.start()]) is not None
-        near = words[-1].group() if len(left) - words[-1].end() < 40 else None
-        return cls(labelled, _FAR_LABEL.search(left) is not None, near)
 
 
 class _Segment(NamedTuple):
@@ -152,7 +98,7 @@ class _Segment(NamedTuple):
             if end is None:
                 continue
             if beside is None:
-                beside = _Beside.of(buffer, start)
+                beside = Beside.of(buffer, start)
             chosen = groups[first : last + 1]
             if self._is_phone(chosen, first, last, start, end, plus, paren, extension, beside, listed):
                 short = _SHORT.match(after(buffer, end, 16)) if beside.labelled and not extension else None
@@ -165,7 +111,7 @@ class _Segment(NamedTuple):
 
     def _is_phone(
         self, chosen: list[Group], first: int, last: int, start: int, end: int, plus: bool, paren: bool,
-        extension: bool, beside: _Beside, listed: bool,
+        extension: bool, beside: Beside, listed: bool,
     ) -> bool:  # fmt: skip
         groups, buffer = self.groups, self.buffer
         whole = last == len(groups) - 1 or groups[last + 1].separator == b"/"
@@ -175,7 +121,7 @@ class _Segment(NamedTuple):
         label = (first == 0 and beside.labelled) or (listed and first > 0 and groups[first].separator == b"/")
         ordinary = not _dated(chosen) and not _quad(chosen) and not _zeros(chosen)
         if label and len(chosen) == 1 and size < 10 and chosen[0].digits[0] != "0":
-            label = _KEY.search(before(buffer, start, 4)) is None
+            label = not is_count(buffer, start)
         if size <= 15 and ordinary and whole:
             if label or (last == len(groups) - 1 and _behind(buffer, end, chosen)):
                 return True
@@ -191,7 +137,7 @@ def _behind(buffer: bytes, end: int, groups: list[Group]) -> bool:
     """Whether a label follows the number that ends at `end`, and its groups are as people write them."""
     if len(groups) > 5 or any(len(group.digits) < 2 for group in groups[1:]):
         return False
-    return _BEHIND.match(after(buffer, end, 24)) is not None
+    return is_behind(after(buffer, end, 24))
 
 
 def _opening(buffer: bytes, groups: list[Group], first: int) -> tuple[int, bool, bool]:
@@ -222,8 +168,7 @@ def _left_free(
         or left.endswith((b"\xc2\xa3", b"\xc2\xa5", b"\xac"))
     ):
         if left[-1] == 46 and len(left) == 2 and left[0] not in DIGITS:  # "Tel.91 …": `labelled` decides
-            left = context(buffer, start, _LEFT).lower()
-            return _GLUED.search(left) is not None and _LABEL.search(left) is not None
+            return is_glued(buffer, start)
         return plus and left[-1] in b"/.-&*~"
     if plus and left[-1] in b")]":
         return False
@@ -241,7 +186,7 @@ def _closing(buffer: bytes, groups: list[Group], last: int) -> tuple[int | None,
         return end + extension.end(), True
     if right and (right[0] in ALNUM or right[0] in b"_%@&="):
         return None, False
-    if right.startswith(b"-") and _BEHIND.match(right):
+    if right.startswith(b"-") and is_behind(right):
         return end, False
     if len(right) > 1 and right[0] in b".,-/:" and right[1] in (DIGITS if right[0] in b".," else ALNUM):
         return None, False
@@ -261,11 +206,11 @@ def _by_plan(
     separators = {group.separator for group in groups[1:]}
     if plus:
         return 8 <= len(digits) <= 15 and possible("+" + digits, None)
-    if _dated(groups) or _quad(groups) or _OTHER.search(context(buffer, start, 24).lower()):
+    if _dated(groups) or _quad(groups) or is_other(context(buffer, start, 24).lower()):
         return False
-    if paren and len(groups) > 1 and b")" in groups[1].separator and len(groups[0].digits) <= 5:  # (34) 91 …
-        if (len(groups) > 3 or word is not None) and valid("+" + digits.removeprefix("00"), None):
-            return True
+    bracketed = paren and len(groups) > 1 and b")" in groups[1].separator and len(groups[0].digits) <= 5
+    if bracketed and (len(groups) > 3 or word is not None) and valid("+" + digits.removeprefix("00"), None):
+        return True  # (34) 91 …
     inner = {group.separator for group in trunk[2 if trunk[0].digits == "1" else 1 :]}
     dialled = groups[0].digits.startswith("00") and len(groups[0].digits) <= 5 and len(digits) <= 17
     if any(b"(" in separator for separator in inner) and not (dialled or trunk[0].digits in ("0", "7", "8")):
@@ -294,22 +239,26 @@ def _inferred(
     if word is not None:
         likely |= dict.fromkeys(phone_words.regions_of_word(word))
     if not likely:
-        likely |= dict.fromkeys(phone_words.regions_of_script(before(buffer, start, 24)))
-    if not likely:
-        likely |= dict.fromkeys(phone_words.regions_of_script(after(buffer, groups[-1].end, 24)[::-1]))
-    if not likely or _thousands(groups) or _zeros(groups):
+        left, right = before(buffer, start, 24), after(buffer, groups[-1].end, 24)
+        if left.isascii() and right.isascii():
+            return False
+        likely |= dict.fromkeys(
+            phone_words.regions_of_script(left) or phone_words.regions_of_script(right[::-1])
+        )
+    if not likely or _zeros(groups) or (_thousands(groups) and (word is None or len(digits) < 9)):
         return False
     if word is None and not (alone and (len(groups) > 2 or paren)):
         return False
     if len(groups) == 1 and digits[0] != "0":
         left = before(buffer, start, 40)
-        if len(digits) < 9 or b"\n" in left[-24:] or _KEY.search(left):
+        if len(digits) < 9 or b"\n" in left[-24:] or is_count(buffer, start):
             return False
     shape = tuple(len(group.digits) for group in groups)
+    opened = after(buffer, groups[-1].end, 2) == b" (" and groups[0].separator == b""
     for region in likely:
         if region not in regions.named and fits(digits, region) and valid(digits, region):
             usual = shape == usual_groups(digits, region) or (len(shape) > 3 and min(shape) > 1)
-            if usual or (alone and (word is not None or paren)):
+            if usual or ((alone or opened) and (word is not None or paren)):
                 return True
     return False
 

@@ -60,7 +60,7 @@ class Collect:
         # What a model finds is not collected.
         noting = _Noting(self.params.model_copy(update={"model": None}), secret)
         for batch in batches_of(partition.read(["text", "language", *SEEN])):
-            noting.find(batch)
+            noting.find(*(batch[name].combine_chunks() for name in ("text", "language")))
             for name in SEEN:
                 noting.column(batch[name].combine_chunks(), name)
         return entries(noting.values, self.key or derived_key(secret), tuple(self.params.phone_regions))

@@ -16,8 +16,9 @@ BEHIND: Final = 14
 _BITS: Final = 16
 _STEM: Final = 6  # bytes of a word that are looked at
 _PRIME: Final = 0x01000193  # of FNV-1
+_MIX: Final = 0x9E3779B1
 # Of labels behind a number, and of sentences in English (`phones`).
-_MORE = ("office", "work", "home", "answer", "message")
+_MORE = ("office", "work", "home", "answer", "message", "number", "número", "rang")
 
 
 def _small() -> npt.NDArray[np.uint32]:
@@ -34,7 +35,7 @@ def _code(word: bytes) -> int:
     code = 0
     for byte in word:
         code = (code * _PRIME ^ byte) & 0xFFFFFFFF
-    return (code >> 15 ^ code) & ((1 << _BITS) - 1)
+    return (code * _MIX & 0xFFFFFFFF) >> (32 - _BITS)
 
 
 def _hints() -> npt.NDArray[np.uint8]:
@@ -56,7 +57,7 @@ HINTS = _hints()
 def _hint_at(data: Any, i: int) -> bool:
     code = np.uint32(np.uint32(SMALL[data[i]] * np.uint32(_PRIME)) ^ SMALL[data[i + 1]])
     code = np.uint32(np.uint32(code * np.uint32(_PRIME)) ^ SMALL[data[i + 2]])
-    here = HINTS[(code >> np.uint32(15) ^ code) & 0xFFFF]
+    here = HINTS[np.uint32(code * np.uint32(_MIX)) >> np.uint32(16)]
     if here & 1 == 0:
         return False
     bits = 4 if i > 0 and IS_LETTER[data[i - 1]] else 6
@@ -64,8 +65,8 @@ def _hint_at(data: Any, i: int) -> bool:
         if here & bits:
             return True
         code = np.uint32(np.uint32(code * np.uint32(_PRIME)) ^ SMALL[data[k]])
-        here = HINTS[(code >> np.uint32(15) ^ code) & 0xFFFF]
-    return here & bits != 0
+        here = HINTS[np.uint32(code * np.uint32(_MIX)) >> np.uint32(16)]
+    return bool(here & bits)
 
 
 @compiled

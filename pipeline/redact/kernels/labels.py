@@ -9,44 +9,50 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.identifier_labels import BETWEEN, LABELS, NUMBERED, PREFIXES, fold
-from corpusmill.pipeline.redact.kernels import IS_ALNUM, IS_DIGIT, IS_LETTER, LABELLED, MASKED, put
+from corpusmill.pipeline.redact.kernels import IS_ALNUM, IS_LETTER, LABELLED, MASKED, put
 from corpusmill.pipeline.redact.kernels.hints import SMALL
 
 MIN_VALUE: Final = 4  # letters and digits of a value
 MAX_PREFIX: Final = 20  # bytes of a value before the word with the digit
 MAX_WORD: Final = 40  # bytes of a label's last word
 MAX_FILL: Final = 8  # bytes between a label and its value
-_SIZE: Final = 131071
+MAX_WORDS: Final = 6
+# Bits of a word: the last of a label; one in whose script a label may be the end of a longer word; `no` and `is`, behind which a
+# label must stand; `id`, with a label some words before it; a single letter.
+LABEL, SUFFIX, STEP, FAR, LETTER = 1, 2, 4, 8, 16
+_SIZE: Final = 1 << 17
+_MIX: Final = 0x9E3779B1
 _PRIME: Final = 0x01000193  # of FNV-1
 _MARKS = b" \t:#.=()]\"'*|-_[>"  # between a label and its value
 
 
+def _flags() -> dict[str, int]:
+    """Word -> its bits."""
+    found: dict[str, int] = {}
+    for label in LABELS:
+        last = label[-1]
+        if last in NUMBERED:  # `order no`, `case id`: the word before tells
+            for word in label[-2:-1]:
+                found[word] = found.get(word, 0) | LABEL
+        else:
+            found[last] = found.get(last, 0) | (LABEL | SUFFIX if last[-1] > "\u0e00" else LABEL)
+    for prefix in PREFIXES:
+        found[prefix.decode().lower()] = LABEL
+    for word in (*NUMBERED, *BETWEEN):
+        more = (SUFFIX | LABEL) if word[-1] > "\u0e00" else FAR if word == "id" else STEP
+        found[word] = found.get(word, 0) | more
+    return {word: LETTER if len(word) == 1 and word.isascii() else bits for word, bits in found.items()}
+
+
 def _words() -> npt.NDArray[np.uint8]:
-    """uint8[_SIZE]: per hash of a word, read from its end, 1 for the last word of a label; 2 for one of a script without blanks,
-    in which a label may be the end of a longer word; 4 for a single letter; 8 for `is` and the
-    like."""
+    """uint8[_SIZE]: the bits of words per hash, which is read from their end."""
     table = np.zeros(_SIZE, np.uint8)
-    words = (
-        {label[-1] for label in LABELS}
-        | NUMBERED
-        | BETWEEN
-        | {prefix.decode().lower() for prefix in PREFIXES}
-    )
-    for word in sorted(words - {"#"}):
-        flag = (
-            8
-            if word in BETWEEN
-            else 4
-            if len(word) == 1 and word.isascii()
-            else 3
-            if "\u0e00" < word[-1]
-            else 1
-        )
-        for form in (word, word.upper(), word.capitalize()):
+    for word, bits in sorted(_flags().items()):
+        for form in {word, word.upper(), word.capitalize()}:
             code = 0
             for byte in reversed(form.encode().lower()):
                 code = (code * _PRIME ^ byte) & 0xFFFFFFFF
-            table[(code >> 13 ^ code) % _SIZE] |= flag
+            table[(code * _MIX & 0xFFFFFFFF) >> 15] |= bits
     return table
 
 
@@ -75,12 +81,12 @@ IS_CODE = _is(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-/_.:")
 @compiled
 def _is_sign(a: Any, b: Any, c: Any) -> bool:
     """The colon of East Asian text, and №."""
-    return (a == 0xEF and b == 0xBC and c == 0x9A) or (a == 0xE2 and b == 0x84 and c == 0x96)
+    return bool((a == 0xEF and b == 0xBC and c == 0x9A) or (a == 0xE2 and b == 0x84 and c == 0x96))
 
 
 @compiled
 def _fit(code: Any) -> Any:
-    return (code >> np.uint32(13) ^ code) % np.uint32(_SIZE)
+    return np.uint32(code * np.uint32(_MIX)) >> np.uint32(15)
 
 
 @compiled
@@ -100,7 +106,8 @@ def _ends_label(data: Any, at: int) -> bool:
             i -= 3
         else:
             break
-    for _ in range(2):
+    far = False
+    for _word in range(MAX_WORDS):
         code, end = np.uint32(0), i
         while i > 0 and end - i < MAX_WORD and (IS_LETTER[data[i - 1]] or data[i - 1] >= 128):
             if i > 1 and data[i - 2] == 0xC2 and (data[i - 1] == 0xB0 or data[i - 1] == 0xBA):  # NºCol
@@ -116,20 +123,38 @@ def _ends_label(data: Any, at: int) -> bool:
                 i -= 1
                 letter = np.uint32(BASES[data[i] - 0xC3, data[i + 1] - 0x80])
             code = np.uint32((code * np.uint32(_PRIME)) ^ letter)
-            if data[i] >= 0xE0 and WORDS[_fit(code)] & 2:
+            if data[i] >= 0xE0 and WORDS[_fit(code)] & SUFFIX:
                 return True
         if end == i:
             return False
         flag = WORDS[_fit(code)]
         if end - i == 1:
-            if flag & 4 == 0 or at == end or (data[end] != 46 and data[end] != 0xC2):
+            if flag & LETTER == 0 or end == len(data) or (data[end] != 46 and data[end] != 0xC2):
                 return False
-            return SMALL[data[i]] == 110 or (i > 0 and data[i - 1] == 46)  # nº, n., N.I.F.
-        if flag & 8 == 0:
-            return flag & 1 > 0
-        while i > 0 and data[i - 1] == 32:
+            if SMALL[data[i]] != 110:
+                return i > 0 and data[i - 1] == 46  # N.I.F.
+            flag = np.uint8(STEP)  # nº, n.
+        if flag & LABEL:
+            return True
+        far |= flag & FAR > 0
+        if not far and flag & STEP == 0:
+            return False
+        while i > 0 and (IS_FILL[data[i - 1]] or data[i - 1] == 44):
             i -= 1
+        if i > 1 and data[i - 2] == 0xC2:  # º
+            i -= 2
     return False
+
+
+@compiled
+def _is_year(data: Any, low: int) -> bool:
+    """Whether the four digits at `low` are a year, with nothing behind it that they may be the first group of."""
+    if not ((data[low] == 49 and data[low + 1] == 57) or (data[low] == 50 and data[low + 1] == 48)):
+        return False
+    i = low + 4
+    return i + 1 >= len(data) or not (
+        IS_ALNUM[data[i + 1]] and (data[i] == 32 or 45 <= data[i] <= 47 or data[i] == 95)
+    )
 
 
 @compiled
@@ -148,7 +173,7 @@ def labelled(data: Any, low: int, first: int, high: int, found: Any, count: int)
             i += 1
         if low > 0 and (IS_CODE[data[low - 1]] or IS_ALNUM[data[low - 1]]):
             size = MIN_VALUE
-    if size < MIN_VALUE:
+    if size < MIN_VALUE or (high - low == 4 and low == first and _is_year(data, low)):
         return count
     if _ends_label(data, first):
         return put(found, count, LABELLED, first, high)
@@ -186,4 +211,4 @@ def masked(data: Any, start: int, end: int, found: Any, count: int) -> Any:
 
 @compiled
 def _hides(data: Any, i: int) -> bool:
-    return data[i] == 42 or (data[i] | 32) == 120 or data[i] == 35
+    return bool(data[i] == 42 or (data[i] | 32) == 120 or data[i] == 35)

@@ -24,7 +24,7 @@ REGIONS = ("US", "GB")
 SEPARATOR = rb"(?:[ .\-/()\t]|\xc2\xa0|\xe2\x80[\x90-\x95\xaf])"
 RUN = re.compile(rb"[0-9](?:" + SEPARATOR + rb"{0,3}[0-9])*")
 GROUP = re.compile(rb"[0-9]+")
-WEAK = frozenset((b" ", b"-", b".", b"/", b") ", b")-", b")", b" (", b"-(", b".("))
+WEAK = frozenset((b" ", b"-", b".", b"/", b") ", b")-", b")", b" (", b"(", b"-(", b".("))
 
 
 def segments(buffer: bytes) -> list[list[re.Match[bytes]]]:
