@@ -65,7 +65,7 @@ _IN_ADDRESS = re.compile(
 _LONG_WORD = re.compile(r"\w{6}$")
 _CODED = re.compile(rb"[A-Z]")
 _FILE = re.compile(rb"\.[A-Za-z]{2,5}[0-9]?$")
-_PROSE = re.compile(rb"[a-z]{4}|0x|^[0-9a-f]*[a-f][0-9a-f]*$")
+_PROSE = re.compile(rb"[a-z]{4}|0x|^[0-9a-f]{8}-[0-9a-f]{4}-|[0-9]\.[0-9]+\.[0-9]|^[0-9a-f]*[a-f][0-9a-f]*$")
 _LINE = re.compile(rb"[\r\n]")
 # Kinds whose values may have blanks between groups of digits wherever they stand; of others only at the end of a line or clause.
 _SPACED: Final = frozenset(
@@ -166,6 +166,8 @@ def _labelled(buffer: bytes, start: int, kinds: frozenset[str]) -> Hit | None:
     end = start + len(value)
     if not _plausible(value, kind, score >= 3) or not _ends(buffer, end):
         return None
+    if between[:1] in ("-", "_") and value != value.upper():
+        return None
     if score < 3 and (
         (value.isdigit() and between.endswith("(")) or _UNIT.match(after(buffer, end, 16).lower())
     ):
@@ -185,7 +187,8 @@ def label(left: str) -> tuple[Kind | None, int, str]:
     if not words or not _GAP.fullmatch(between):
         return None, 0, ""
     before = left[: len(left) - len(between)]
-    if between[:1] in "-_" and between and not _CAPITALS.search(before):
+    glued = not between and before[-1:].isascii() and before[-1:].isalpha()
+    if (glued or between[:1] in ("-", "_")) and not _CAPITALS.search(before):  # NHC-1234567, not dea3f89b
         return None, 0, ""
     sign = _SIGN.search(left[-len(between) - 1 :]) is not None
     end = len(words)
@@ -212,7 +215,9 @@ def label(left: str) -> tuple[Kind | None, int, str]:
             end -= 1
         else:
             break
-    return (*_far(words, end), between) if end < len(words) else (None, 0, "")
+    if end == len(words) or "<" in left or ">" in left:  # an `id` of markup
+        return None, 0, ""
+    return (*_far(words, end), between)
 
 
 def _numbered_before(words: tuple[str, ...], end: int) -> bool:
@@ -249,7 +254,7 @@ def _far(words: tuple[str, ...], end: int) -> tuple[Kind | None, int]:
     if "id" in words[end:]:
         for place in range(end - 1, max(-1, end - 5), -1):
             found = LABELS.get((words[place],))
-            if found and not found[1]:
+            if found and not found[1] and len(words[place]) > 3:
                 return found[0], 2
     return None, 0
 
