@@ -199,7 +199,9 @@ def label(left: str) -> tuple[Kind | None, int, str]:
             score = 3 if explicit else 1
             sign = sign or _numbered_before(words, end - size)
             last = words[end - 1]
-            if len(last) == 1 and last.isascii() and before[-2:-1] != ".":  # N.H.C., not "n h c"
+            if (
+                len(last) == 1 and last.isascii() and last != "n" and before[-2:-1] != "."
+            ):  # N.H.C., not "n h c"
                 return None, 0, ""
             if explicit and size == 1 and len(last) <= 4 and last.isascii() and last.upper() not in left:
                 score = 1

@@ -41,11 +41,11 @@ BEHIND = re.compile(
 _OTHER = re.compile(
     phone_words.trie(
         b"isbn issn doi oclc pmid lccn arxiv ssn invoice order case ticket version section serial patent p. pp. page isin ean upc iban account"
-        b" nass nhc n.h.c nif nie n.i.f d.n.i dni cif cipa colegiad ncol expediente cuenta historia afiliaci mrn record passport licen".split()
+        b" nass nhc n.h.c nif nie n.i.f d.n.i dni cif cipa colegiad col ncol expediente cuenta historia afiliaci mrn record passport licen".split()
     )
 )
 _OTHER_WHOLE = frozenset(
-    b"doi ssn order case isin ean upc iban account nass nhc nif nie dni cif cipa mrn p. pp.".split()
+    b"doi ssn order case isin ean upc iban account nass nhc nif nie dni cif cipa mrn col p. pp.".split()
 )
 _GLUED = re.compile(rb"(?:^|[\s(>|/])[a-z\x80-\xff]{2,16}\.$")
 _KEY = re.compile(

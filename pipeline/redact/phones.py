@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from corpusmill.pipeline.redact import ALNUM, DIGITS, Hit, after, before, context, phone_words
+from corpusmill.pipeline.redact.identifiers import label
 from corpusmill.pipeline.redact.phone_labels import Beside, is_behind, is_count, is_glued, is_other
 from corpusmill.pipeline.redact.phone_plans import fits, nanp, plan, possible, usual_groups, valid
 
@@ -249,6 +250,8 @@ def _inferred(
         return False
     if word is None and not (alone and (len(groups) > 2 or paren)):
         return False
+    if word is not None and label(context(buffer, start, 72).decode("utf-8", "ignore"))[0] is not None:
+        return False  # an identifier's, and the word about telephones is of another line or clause
     if len(groups) == 1 and digits[0] != "0":
         left = before(buffer, start, 40)
         if len(digits) < 9 or b"\n" in left[-24:] or is_count(buffer, start):
