@@ -245,6 +245,8 @@ def rows(task: Task, file: Path | None) -> list[Row]:
             NANO.partition("/")[0],
         ):
             note += "; looked at while it was written"
+        elif name.startswith("templates"):
+            note += "; templates by the same hand (`_pii_templates`)"
         judged_on = f"{name} ({len(items)} texts, {labels} labels)"
         found.append(Row(task.decision, judged_on, f1, peers, task.wanted.get(name.rpartition(" ")[2]), note))
     return found

@@ -1,7 +1,8 @@
 """Documents with places for telephones and identifiers, by genre and language: what `_decide_pii` fills by generators of others.
 
-The genres of `JUDGED` were written once, and no detector was changed for what it misses in them; those of `TUNED` were looked at while
-the detectors were written. Names of places are kinds; `date`, `amount`, `count`, `isbn`, `range`, `version`, `point`, `zip` are what must be left.
+The genres of `JUDGED` were written before any figure on them; those of `TUNED` were looked at while the detectors were written. `JUDGED` gave, at
+first sight, for telephones 0.911 (en), 0.863 (es) and 0.920 (others), for identifiers 0.972, 0.980 and 1.000. Then, after a change made on `TUNED`, its
+errors were looked at once (not the English ones), which showed `Nº Col.` taken for a telephone and `Fattura n.` missed: later figures are not those of unseen text. Names of places are kinds; `date`, `amount`, `count`, `isbn`, `range`, `version`, `point`, `zip` are what must be left.
 """
 
 from __future__ import annotations
