@@ -137,7 +137,9 @@ PiiKind = Literal[
     "email", "url_credential", "ip", "mac", "card", "iban", "ssn",
     "br_cpf", "ca_sin", "de_idnr", "es_dni", "fr_nir", "gb_nhs", "gb_nino", "in_aadhaar", "it_cf", "nl_bsn", "pl_pesel",
     "se_pnr",
-    "crypto", "secret", "phone",
+    "crypto", "secret", "phone", "masked_phone",
+    "patient_id", "social_security", "national_id", "license_id", "passport", "driver_license", "tax_id", "account_id",
+    "employee_id", "order_id", "case_id",
     "name", "address",
 ]  # fmt: skip
 Replacement = Literal["tag", "pseudonym", "remove"]
@@ -148,7 +150,7 @@ DEFAULT_KINDS: tuple[PiiKind, ...] = tuple(kind for kind in get_args(PiiKind) if
 EverywhereKind = Literal[
     "email", "phone", "card", "iban", "ssn",
     "br_cpf", "ca_sin", "de_idnr", "es_dni", "fr_nir", "gb_nhs", "gb_nino", "in_aadhaar", "it_cf", "nl_bsn", "pl_pesel",
-    "se_pnr",
+    "se_pnr", "social_security", "national_id", "tax_id", "patient_id",
 ]  # fmt: skip
 EVERYWHERE: tuple[EverywhereKind, ...] = get_args(EverywhereKind)
 RedactedField = Literal["url", "metadata", "source_id"]
@@ -181,6 +183,10 @@ class RedactParams(Strict):
     )
     phone_regions: list[str] = Field(
         default=["US", "GB"], description="numbering plans tried for numbers without +"
+    )
+    phone_languages: bool = Field(
+        default=True,
+        description="also the plans of the regions where the document's language is spoken, if `language` is known",
     )
     key_env: str = Field(
         default="CORPUSMILL_REDACT_KEY", description="environment variable that holds the pseudonyms' key"
