@@ -67,10 +67,11 @@ class Ours:
 
     def rows(self, texts: pa.Array) -> set[int]:
         """The texts that hold an item."""
-        from corpusmill.pipeline.decontaminate.matches import find_hits, judge
+        from corpusmill.pipeline.decontaminate.matches import find_hits
+        from corpusmill.pipeline.decontaminate.near_matches import judge_all
 
-        hits = find_hits(texts, self.index.table)
-        judged = judge(hits, self.index, self.params, np.zeros(len(self.index.table.keys), bool))
+        none = np.zeros(len(self.index.table.keys), bool), np.zeros(len(self.index.seeds.unit), bool)
+        judged = judge_all(*find_hits(texts, self.index), self.index, self.params, *none)
         return set(judged["row"][judged["acts"]].tolist())
 
     def timed(self, texts: pa.Array) -> tuple[float, set[int]]:

@@ -64,6 +64,23 @@ ANSWERS = pa.schema(
         pa.field("length", pa.uint8(), nullable=False),
     ]
 )
+# `index/near_units.parquet`: a row a text that is searched for with words changed.
+NEAR_UNITS = pa.schema(
+    [
+        pa.field("unit", pa.uint32(), nullable=False),  # row of UNITS
+        pa.field("words", pa.list_(pa.uint16()), nullable=False),  # 16 bits of each word's hash
+        pa.field("core", pa.uint32(), nullable=False),  # first word of what must itself be found
+    ]
+)
+# `index/seeds.parquet`: runs of words by which near units are found, by key; then (near unit null) those with which n-grams and
+# short items begin.
+SEEDS = pa.schema(
+    [
+        pa.field("key", pa.uint64(), nullable=False),
+        pa.field("near_unit", pa.uint32()),  # row of NEAR_UNITS
+        pa.field("place", pa.uint32(), nullable=False),  # word of the near unit at which it begins
+    ]
+)
 
 
 class SetCounts(Strict):
@@ -85,10 +102,11 @@ class EvaluationIndex(Strict):
 
 
 class HitsRecord(Strict):
-    """`hits/<partition>.json`: what a file of hits was made from; written after it."""
+    """`hits/<partition>.json`: what the files of hits were made from; written after them."""
 
     key: str
     file: PublishedFile
+    near: PublishedFile
 
 
 class ContaminatedSource(Strict):

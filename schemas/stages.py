@@ -222,6 +222,8 @@ PARTS: tuple[Part, ...] = get_args(Part)
 # What a field of an evaluation file may be: a part, the other choices, which of them is right, a name.
 ROLES = (*PARTS, "choices", "correct", "set", "id")
 MAX_NGRAM = 64
+NEAR = 0.8
+NEAR_FLOOR = 0.7  # share of words below which nothing is noted as a near copy
 
 
 class DecontaminateParams(Strict):
@@ -245,6 +247,13 @@ class DecontaminateParams(Strict):
         ge=0,
         le=1,
         description="share from which a document counts as contaminated; 0: one n-gram is enough",
+    )
+    near: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="share of an item's words that counts where others were changed, left out or put between, from 0.7;"
+        " 0: off; default: 0.8, and off with the measures of other tools",
     )
     parts: list[Part] = Field(
         default=["question", "answer", "text"],
@@ -294,4 +303,13 @@ class DecontaminateParams(Strict):
     def short_is_short(self) -> DecontaminateParams:
         if self.min_words > self.ngram:
             raise ValueError(f"min_words {self.min_words} exceeds ngram {self.ngram}")
+        if self.near is not None and 0 < self.near < NEAR_FLOOR:
+            raise ValueError(f"near {self.near} must be 0 (off), or {NEAR_FLOOR} or more")
         return self
+
+    @property
+    def near_share(self) -> float:
+        """`near`, or its default; 0: off."""
+        if self.near is not None:
+            return self.near
+        return NEAR if self.measure == "words" else 0.0

@@ -47,7 +47,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 PARTS = ("question", "answer", "choices", "passage", "text")
-_LETTERS = "ABCDEFGHIJ"
+LETTERS = "ABCDEFGHIJ"
 
 
 class EvalFile(NamedTuple):
@@ -245,6 +245,7 @@ class Item(NamedTuple):
     text: str
     answers: tuple[str, ...]  # right ones
     others: tuple[str, ...]  # wrong ones, or all where the file does not mark the right one
+    choices: tuple[str, ...]  # those that are offered, in the file's order
     question_hash: str  # what was asked, in an item that `corpusmill evaluate` wrote
 
 
@@ -302,7 +303,7 @@ def _item(row: dict[str, Any], roles: dict[str, str], stem: str, place: int, rec
         question=" ".join(_texts(value("question"))),
         passage="\n".join(_texts(value("passage"))),
         text="\n".join(_texts(value("text"))),
-        answers=right, others=wrong, question_hash=question_hash(row) if "metrics" in row else "",
+        answers=right, others=wrong, choices=tuple(_texts(value("choices"))), question_hash=question_hash(row) if "metrics" in row else "",
     )  # fmt: skip
 
 
@@ -352,8 +353,8 @@ def _place(key: Any, labels: list[str], offered: list[str]) -> int | None:
         return labels.index(text)
     if text in offered:
         return offered.index(text)
-    if len(text) == 1 and text.upper() in _LETTERS[:count]:
-        return _LETTERS.index(text.upper())
+    if len(text) == 1 and text.upper() in LETTERS[:count]:
+        return LETTERS.index(text.upper())
     if text.isascii() and text.isdigit() and int(text) < count:
         return int(text)
     return None

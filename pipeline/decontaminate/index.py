@@ -17,16 +17,20 @@ from corpusmill.common.checkpoints import parse, whole
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile, read_items
+from corpusmill.pipeline.decontaminate.near import near_tables, seeds_of
+from corpusmill.pipeline.decontaminate.near_kernels import Seeds
 from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bits
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
-from corpusmill.pipeline.engine.shuffle import starts_of
+from corpusmill.pipeline.engine.shuffle import distinct, starts_of
 from corpusmill.schemas.decontamination import (
     ANSWERS,
     GRAMS,
     ITEMS,
+    NEAR_UNITS,
     NOTHING_LEFT,
     RECORDS,
+    SEEDS,
     TOO_SHORT,
     UNITS,
     EvaluationIndex,
@@ -37,7 +41,10 @@ from corpusmill.schemas.stages import PARTS, DecontaminateParams
 RECORD = "index/index.json"
 BITS_PER_KEY = 16  # of the bit maps: one look in sixteen that should not is let through
 
-TABLES = {"items": ITEMS, "records": RECORDS, "units": UNITS, "grams": GRAMS, "answers": ANSWERS}
+TABLES = {
+    "items": ITEMS, "records": RECORDS, "units": UNITS, "grams": GRAMS, "answers": ANSWERS, "near_units": NEAR_UNITS,
+    "seeds": SEEDS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Index:
     records: pa.Table
     units: pa.Table
     table: Table
+    seeds: Seeds
     unit_grams: npt.NDArray[np.int64]
     unit_covered: npt.NDArray[np.int64]
 
@@ -113,11 +121,13 @@ def _tables(
     used, long_enough = np.zeros(len(made.items), bool), np.zeros(len(made.items), bool)
     for members in made.members:
         long_enough[members] = True
-    for unit in np.flatnonzero(unit_grams):
+    near, findable = near_tables(made, params)
+    for unit in distinct(np.r_[np.flatnonzero(unit_grams), findable]):
         used[made.members[unit]] = True
     sizes = np.bincount(gram, minlength=len(unique_runs))
     bounds = np.r_[0, np.cumsum(sizes)].astype(np.int32)
     tables = {
+        **near,
         "items": pa.Table.from_pylist(
             [
                 {
@@ -196,6 +206,7 @@ def _load(folder: Folder, key: str, params_json: str) -> Index:
         tables["records"],
         units,
         table_of(tables, params),
+        seeds_of(tables),
         units["grams"].to_numpy(),
         units["covered"].to_numpy(),
     )

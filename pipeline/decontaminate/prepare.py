@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
 from corpusmill.pipeline.decontaminate.index import RECORD, Index, build, load
-from corpusmill.pipeline.decontaminate.matches import NUMBERS, Job, find_hits, judge, matches_table, scan
+from corpusmill.pipeline.decontaminate.matches import NEAR_NUMBERS, NUMBERS, Job, find_hits, scan
+from corpusmill.pipeline.decontaminate.near_matches import enough, judge_all, matches_table
 from corpusmill.pipeline.engine.publish import described, publish_bytes, publish_table, read_table
 from corpusmill.pipeline.engine.stage import Context
 from corpusmill.pipeline.text.word_hashes import most_words, place_words
@@ -31,7 +32,7 @@ from corpusmill.pipeline.text.word_rule import RULE, rule
 from corpusmill.schemas.decontamination import EvaluationIndex
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
-from corpusmill.schemas.tables import HITS
+from corpusmill.schemas.tables import HITS, NEAR_HITS
 
 WORST = 10  # items shown per set
 EXAMPLES = 3  # documents shown of an item
@@ -190,7 +191,7 @@ def touched_lines(found: Found, index: Index, params: DecontaminateParams) -> It
 
 def index_key(version: str, sources: Sequence[EvalFile], params: DecontaminateParams) -> str:
     """The key of the index, and with a partition's bytes of its hits: no threshold is in it."""
-    own = params.model_dump(mode="json", include=set(_INDEXED))
+    own = {**params.model_dump(mode="json", include=set(_INDEXED)), "near": params.near_share > 0}
     files = [[source.file.name, source.xxh3] for source in sources]
     return hash_json([version, RULE, unicodedata.unidata_version, own, files])
 
@@ -207,12 +208,12 @@ def run(
     sizes = [part.text_bytes for part in context.partitions]
     scanned = context.scheduler.map(partial(scan, job), context.partitions, "decontaminate: scan", sizes)
     files = [described(RECORD, (folder / RECORD).read()), *record.files.values()]
-    files += [file for pair in scanned for file in pair]
-    dropped, dropped_file = _boilerplate(folder, [pair[0] for pair in scanned], index, params)
+    files += [file for found_files in scanned for file in found_files]
+    dropped, dropped_file = _boilerplate(folder, scanned, index, params)
     files.append(dropped_file)
     jobs = [
-        (part.name, pair[0].xxh3, dropped_file.xxh3)
-        for part, pair in zip(context.partitions, scanned, strict=True)
+        (part.name, grams.xxh3, near.xxh3, dropped_file.xxh3)
+        for part, (grams, near, _) in zip(context.partitions, scanned, strict=True)
     ]
     matches = context.scheduler.map(partial(judge_partition, job), jobs, "decontaminate: judge")
     found = Found()
@@ -240,36 +241,61 @@ def _counters(table: dict[str, Any], record: EvaluationIndex) -> dict[str, int]:
 
 
 def _boilerplate(
-    folder: Folder, hits: Sequence[PublishedFile], index: Index, params: DecontaminateParams
+    folder: Folder, hits: Sequence[Sequence[PublishedFile]], index: Index, params: DecontaminateParams
 ) -> tuple[npt.NDArray[np.bool_], PublishedFile]:
-    """bool[G]: grams in more than `max_documents` documents of the corpus, and the file that lists them."""
+    """bool[G]: grams in more than `max_documents` documents of the corpus, and the file that lists them, with the near units of which
+    as many hold enough."""
     documents = np.zeros(len(index.table.keys), np.int64)
+    near_documents, lengths = np.zeros(len(index.seeds.unit), np.int64), np.diff(index.seeds.starts)
     if params.max_documents is not None:
-        for file in hits:
-            found = read_table(folder / file.path, file.xxh3, ["row", "gram"])
-            pairs = np.unique(np.stack([found["gram"].to_numpy(), found["row"].to_numpy()], 1), axis=0)
-            np.add.at(documents, pairs[:, 0].astype(np.int64), 1)
+        for grams, near, *_ in hits:
+            found = read_table(folder / grams.path, grams.xxh3, ["row", "gram"])
+            _count(documents, found["gram"].to_numpy(), found["row"].to_numpy())
+            found = read_table(folder / near.path, near.xxh3, ["row", "near", "words"])
+            number, words = found["near"].to_numpy().astype(np.int64), found["words"].to_numpy()
+            kept = enough(words, lengths[number], params.near_share)
+            _count(near_documents, number[kept], found["row"].to_numpy()[kept])
     dropped = documents > (params.max_documents or 0)
-    rows = np.flatnonzero(dropped)
-    table = pa.table({"gram": pa.array(rows, pa.uint32()), "documents": pa.array(documents[rows])})
+    rows, near_rows = np.flatnonzero(dropped), np.flatnonzero(near_documents > (params.max_documents or 0))
+    table = pa.table(
+        {
+            "gram": pa.concat_arrays([pa.array(rows, pa.uint32()), pa.nulls(len(near_rows), pa.uint32())]),
+            "near_unit": pa.concat_arrays([pa.nulls(len(rows), pa.uint32()), pa.array(near_rows, pa.uint32())]),
+            "documents": pa.array(np.r_[documents[rows], near_documents[near_rows]]),
+        }
+    )
     return dropped, publish_table(folder, DROPPED, table)
 
 
-def read_dropped(folder: Folder, xxh3: str, grams: int) -> npt.NDArray[np.bool_]:
-    """bool[G] of `dropped.parquet`."""
-    dropped = np.zeros(grams, bool)
-    dropped[read_table(folder / DROPPED, xxh3)["gram"].to_numpy()] = True
-    return dropped
+def _count(documents: npt.NDArray[np.int64], found: npt.NDArray[Any], row: npt.NDArray[Any]) -> None:
+    """Add for each distinct value found the rows in which it is."""
+    pairs = np.unique(np.stack([found, row], 1).astype(np.int64), axis=0)
+    np.add.at(documents, pairs[:, 0], 1)
 
 
-def judge_partition(job: Job, task: tuple[str, str, str]) -> PublishedFile:
-    """Publish the matches of a partition: (its name, checksum of its hits, checksum of the dropped grams)."""
-    name, hits_xxh3, dropped_xxh3 = task
+def read_dropped(
+    folder: Folder, xxh3: str, index: Index
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """(bool[G], bool[N]) of `dropped.parquet`."""
+    table = read_table(folder / DROPPED, xxh3)
+    both = np.zeros(len(index.table.keys), bool), np.zeros(len(index.seeds.unit), bool)
+    for dropped, name in zip(both, ("gram", "near_unit"), strict=True):
+        dropped[table[name].drop_null().to_numpy()] = True
+    return both
+
+
+def judge_partition(job: Job, task: tuple[str, str, str, str]) -> PublishedFile:
+    """Publish the matches of a partition: (its name, checksums of its hits, of the near ones, and of what is dropped)."""
+    name, hits_xxh3, near_xxh3, dropped_xxh3 = task
     index = load(job.folder, job.key, job.params)
-    dropped = read_dropped(job.folder, dropped_xxh3, len(index.table.keys))
+    dropped = read_dropped(job.folder, dropped_xxh3, index)
     hits = read_table(job.folder / f"hits/{name}.parquet", hits_xxh3).cast(HITS)
-    judged = judge({n: hits[n].to_numpy() for n in NUMBERS}, index, job.params, dropped)
-    return publish_table(job.folder, f"matches/{name}.parquet", matches_table(hits, judged, index))
+    near = read_table(job.folder / f"hits/{name}.near.parquet", near_xxh3).cast(NEAR_HITS)
+    columns = (
+        {n: table[n].to_numpy() for n in names} for table, names in ((hits, NUMBERS), (near, NEAR_NUMBERS))
+    )
+    judged = judge_all(*columns, index, job.params, *dropped)
+    return publish_table(job.folder, f"matches/{name}.parquet", matches_table(hits, near, judged, index))
 
 
 @dataclass(frozen=True)
@@ -285,13 +311,13 @@ class Recheck:
         return load(self.folder, self.key, self.params)
 
     @cached_property
-    def _dropped(self) -> npt.NDArray[np.bool_]:
-        return read_dropped(self.folder, "", len(self._index.table.keys))
+    def _dropped(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        return read_dropped(self.folder, "", self._index)
 
     def clean(self, text: str) -> bool:
         """Whether nothing in the text counts."""
-        hits = find_hits(pa.array([text], pa.large_string()), self._index.table)
-        return not judge(hits, self._index, self.params, self._dropped)["acts"].any()
+        hits = find_hits(pa.array([text], pa.large_string()), self._index)
+        return not judge_all(*hits, self._index, self.params, *self._dropped)["acts"].any()
 
     def words(self, text: str) -> int:
         """How many words the text has."""
