@@ -69,7 +69,9 @@ NEAR_UNITS = pa.schema(
     [
         pa.field("unit", pa.uint32(), nullable=False),  # row of UNITS
         pa.field("words", pa.list_(pa.uint16()), nullable=False),  # 16 bits of each word's hash
-        pa.field("core", pa.uint32(), nullable=False),  # first word of what must itself be found
+        pa.field(
+            "own", pa.list_(pa.bool_()), nullable=False
+        ),  # of each, whether it belongs to no template; half must be found
     ]
 )
 # `index/seeds.parquet`: runs of words by which near units are found, by key; then (near unit null) those with which n-grams and
@@ -83,6 +85,9 @@ SEEDS = pa.schema(
 )
 
 
+MOSTLY = 0.5  # share of a set's items from which a warning says that they are not searched for
+
+
 class SetCounts(Strict):
     """Items and n-grams of one evaluation set."""
 
@@ -93,10 +98,20 @@ class SetCounts(Strict):
     no_letter: int = 0  # n-grams left out: no word with a letter
 
 
+class FileReading(Strict):
+    """How an evaluation file was read."""
+
+    file: str
+    roles: dict[str, str] = Field(description="role -> its field, or fields joined by +")
+    unknown: list[str] = Field(description="fields of no known name, those that may hold texts first")
+    texts: int = Field(description="of `unknown`, how many may hold texts")
+
+
 class EvaluationIndex(Strict):
     """`index/index.json`: names the files of the index of evaluation sets; written after them."""
 
     key: str
+    read: list[FileReading]
     files: dict[str, PublishedFile]
     sets: dict[str, SetCounts]
 
@@ -129,12 +144,13 @@ class ContaminationExample(Strict):
 
 
 class ContaminatedItem(Strict):
-    """One of the items found in most documents."""
+    """One of the items found in most documents. `near`: the best of them with words changed."""
 
     item: str
     file: str
     record: int
     part: str
+    near: bool
     documents: int
     share: float = Field(description="largest share of the item that one document holds")
     examples: list[ContaminationExample]
@@ -157,6 +173,8 @@ class IndexSize(Strict):
 
     grams: int
     bytes_per_gram: float
+    seeds: int = Field(description="runs of words by which items with changed words are found")
+    bytes: int
 
 
 class Contamination(Strict):
@@ -169,7 +187,9 @@ class Contamination(Strict):
     threshold: float
     parts: list[str]
     dropped_by_documents: int = Field(description="n-grams ignored because they are in too many documents")
+    near: float = Field(description="share of an item's words where others were changed; 0: not searched for")
     index: IndexSize
+    read: list[FileReading]
     documents: dict[str, int] = Field(description="source -> documents removed, cut or reported")
     sets: list[ContaminatedSet]
 

@@ -220,7 +220,7 @@ class RedactParams(Strict):
 Part = Literal["question", "answer", "passage", "text"]
 PARTS: tuple[Part, ...] = get_args(Part)
 # What a field of an evaluation file may be: a part, the other choices, which of them is right, a name.
-ROLES = (*PARTS, "choices", "correct", "set", "id")
+ROLES = (*PARTS, "solution", "choices", "correct", "set", "id")
 MAX_NGRAM = 64
 NEAR = 0.8
 NEAR_FLOOR = 0.7  # share of words below which nothing is noted as a near copy
@@ -235,7 +235,8 @@ class DecontaminateParams(Strict):
     )
     fields: list[str] = Field(
         default_factory=list,
-        description="ROLE=FIELD of question, answer, choices, correct, passage, text, set, id; usual names are known",
+        description="ROLE=FIELD of question, answer, solution, choices, correct, passage, text, set, id, or FILE:ROLE=FIELD;"
+        " usual names are known",
     )
     ngram: int = Field(default=13, ge=2, le=MAX_NGRAM, description="words in a row that must be the same")
     measure: Literal["words", "ngrams", "paragraph"] = Field(
@@ -262,6 +263,9 @@ class DecontaminateParams(Strict):
     )
     min_words: int = Field(
         default=8, ge=3, description="shorter items (question and answer) are not searched for, but counted"
+    )
+    min_letters: int = Field(
+        default=20, ge=10, description="or with fewer words, of five or more, if these have so many letters"
     )
     answer_within: int = Field(
         default=32,
@@ -292,8 +296,10 @@ class DecontaminateParams(Strict):
     def known_roles(cls, fields: list[str]) -> list[str]:
         for entry in fields:
             role, sep, name = entry.partition("=")
-            if not sep or not name or role not in ROLES:
-                raise ValueError(f"'{entry}' must be ROLE=FIELD, ROLE one of {', '.join(ROLES)}")
+            if not sep or not name or role.rpartition(":")[2] not in ROLES:
+                raise ValueError(
+                    f"'{entry}' must be ROLE=FIELD or FILE:ROLE=FIELD, ROLE one of {', '.join(ROLES)}"
+                )
         roles = [entry.partition("=")[0] for entry in fields]
         if len(set(roles)) != len(roles):
             raise ValueError("each role may be given one field")

@@ -217,7 +217,9 @@ MATCHES = pa.schema(
         pa.field("item", pa.string(), nullable=False),  # of those that share the unit, the first
         pa.field("items", pa.int64(), nullable=False),  # how many share it
         pa.field("part", pa.string(), nullable=False),
-        pa.field("near", pa.bool_(), nullable=False),  # found with words changed: its words, not n-grams, are counted
+        pa.field(
+            "near", pa.bool_(), nullable=False
+        ),  # found with words changed: its words, not n-grams, are counted
         pa.field("matched", pa.int64(), nullable=False),  # distinct n-grams of the unit in the document
         pa.field("grams", pa.int64(), nullable=False),  # of so many
         pa.field("words", pa.int64(), nullable=False),  # of the unit in these n-grams

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from corpusmill.common.checkpoints import parse, whole
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.decontaminate.evalsets import EvalFile, read_items
+from corpusmill.pipeline.decontaminate.evalsets import EvalFile
+from corpusmill.pipeline.decontaminate.items import read_file
 from corpusmill.pipeline.decontaminate.near import near_tables, seeds_of
 from corpusmill.pipeline.decontaminate.near_kernels import Seeds
 from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bits
@@ -34,6 +35,7 @@ from corpusmill.schemas.decontamination import (
     TOO_SHORT,
     UNITS,
     EvaluationIndex,
+    FileReading,
     SetCounts,
 )
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
@@ -49,7 +51,7 @@ TABLES = {
 
 @dataclass(frozen=True)
 class Index:
-    """An index in memory: about 35 bytes a gram, and 16 a unit in the kernels' arrays."""
+    """An index in memory: about 50 bytes a gram and 40 a seed in the kernels' arrays."""
 
     items: pa.Table
     records: pa.Table
@@ -62,8 +64,16 @@ class Index:
     @property
     def bytes_per_gram(self) -> float:
         """Memory of the arrays that the kernels take, per gram."""
-        arrays = [a for a in self.table if isinstance(a, np.ndarray)]
-        return sum(a.nbytes for a in arrays) / max(len(self.table.keys), 1)
+        return _bytes(self.table) / max(len(self.table.keys), 1)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all of them."""
+        return _bytes(self.table) + _bytes(self.seeds)
+
+
+def _bytes(arrays: tuple[Any, ...]) -> int:
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
 def build(
@@ -76,16 +86,21 @@ def build(
     known = load_record(folder)
     if known is not None and known.key == key and whole(folder, known.files.values()):
         return known
-    made = make_units(read_items(sources, params.fields), params)
+    readings = [read_file(source, place, params.fields) for place, source in enumerate(sources)]
+    made = make_units([item for items, _ in readings for item in items], params)
     tables, sets = _tables(made, sources, params)
-    if not len(tables["grams"]):
-        items = sum(counts.items for counts in sets.values())
+    items = sum(counts.items for counts in sets.values())
+    if items == sum(counts.unused for counts in sets.values()):
         raise UserError(
             f"decontaminate.against: none of {items} items can be looked for: all shorter than {params.min_words}"
             f" words, without letters, or boilerplate (more than {params.max_items} items share each n-gram)"
         )
     files = {name: publish_table(folder, f"index/{name}.parquet", table) for name, table in tables.items()}
-    record = EvaluationIndex(key=key, files=files, sets=sets)
+    read = [
+        FileReading(file=source.file.name, roles=how.roles, unknown=list(how.unknown), texts=how.texts)
+        for source, (_, how) in zip(sources, readings, strict=True)
+    ]
+    record = EvaluationIndex(key=key, read=read, files=files, sets=sets)
     publish_bytes(folder, RECORD, (record.model_dump_json(indent=1) + "\n").encode())
     return record
 

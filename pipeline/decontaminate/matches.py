@@ -28,7 +28,7 @@ from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.decontamination import HitsRecord
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.stages import NEAR_FLOOR, DecontaminateParams
-from corpusmill.schemas.tables import HITS, MATCHED_SPAN, MATCHES, NEAR_HITS
+from corpusmill.schemas.tables import HITS, NEAR_HITS
 
 NUMBERS, NEAR_NUMBERS = HITS.names[2:], NEAR_HITS.names[2:]
 I64 = npt.NDArray[np.int64]

@@ -25,6 +25,7 @@ from corpusmill.pipeline.text.buffers import I64, U64
 from corpusmill.pipeline.text.minhash import ROLL
 from corpusmill.pipeline.text.word_hashes import mix64, place_words
 
+MOST_HITS = 1 << 22  # seeds noted of one text: what repeats itself endlessly is looked at so far
 COVER = 0.4  # of an item's words, in seeds: a word in ten changed leaves 0.6 or more
 SLACK = 8  # words by which a passage may be shifted or longer, besides an eighth of the item
 DENSE = 0.6  # of a passage's words, from the first matched to the last, that must be matched
@@ -48,7 +49,7 @@ class Seeds(NamedTuple):
     words: npt.NDArray[np.uint16]  # the words of all near units: the upper 16 bits of their hashes
     starts: I64  # [N + 1]: of each near unit in `words`
     unit: npt.NDArray[np.uint32]  # [N]: its unit
-    core: npt.NDArray[np.uint32]  # [N]: the first word of the part that must itself be found (0: all of it)
+    own: npt.NDArray[np.bool_]  # beside `words`: those of which half must be found, see `near.near_tables`
 
 
 @compiled
@@ -107,23 +108,22 @@ def beginnings(words: Any, count: int, length: int, bits: Any, down: Any, out: A
         rolling -= words[i] * top
         both = (_ONE << (key & _BITS)) | (_ONE << ((key >> _SIX) & _BITS))
         out[found] = i  # without a branch: which are let through cannot be predicted
-        found += np.int64((bits[key >> down] & both) == both)
+        found += int((bits[key >> down] & both) == both)
     return found
 
 
 @compiled
 def align(seeds: Any, near: int, words: Any, low: int, high: int, shift: int) -> Any:
-    """(matched, matched of the core, first, last): the longest common subsequence of a near unit and `words[low:high]`, its
-    words, those of them in the unit's core, and the words of the text with which it begins and ends.
+    """(matched, own words matched, first, last): the longest common subsequence of a near unit and `words[low:high]`, its
+    words, those of them that are its own, and the words of the text with which it begins and ends.
 
     Word p of the unit is compared with those between `p + shift - band` and `p + shift + band`, where `band` is what the width of the
     window leaves.
     """
     begin = seeds.starts[near]
     length = seeds.starts[near + 1] - begin
-    core = np.int64(seeds.core[near])
     size = high - low
-    # Row by row; per column: words matched so far, those in the core, first and last place.
+    # Row by row; per column: words matched so far, own ones, first and last place.
     best, inner = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)
     first, last = np.full(size + 1, -1, np.int64), np.full(size + 1, -1, np.int64)
     band = max(SLACK + length // 8, (size - length) // 2 + 1)
@@ -137,7 +137,7 @@ def align(seeds: Any, near: int, words: Any, low: int, high: int, shift: int) ->
             c += 1
             up, up_inner, up_first = best[c], inner[c], first[c]
             if np.uint16(words[low + c - 1] >> np.uint64(48)) == mine and old + 1 > up:
-                best[c], inner[c] = old + 1, old_inner + np.int64(p >= core)
+                best[c], inner[c] = old + 1, old_inner + int(seeds.own[begin + p])
                 first[c], last[c] = old_first if old else c - 1, c - 1
             if best[c - 1] > best[c]:
                 best[c], inner[c], first[c], last[c] = best[c - 1], inner[c - 1], first[c - 1], last[c - 1]
@@ -177,7 +177,7 @@ def sift(offsets: Any, data: Any, rule: Any, table: Any, seeds: Any, least: floa
             if len(seeds.keys) == 0:
                 continue
             seed = seed_of(seeds, key_of(words, i, table.prefix))
-            if seed < 0:
+            if seed < 0 or held > MOST_HITS:
                 continue
             for place in range(seeds.bounds[seed], seeds.bounds[seed + 1]):
                 if held == len(hits):
@@ -207,17 +207,21 @@ def sift(offsets: Any, data: Any, rule: Any, table: Any, seeds: Any, least: floa
             seen = np.zeros(length, np.bool_)
             for k in range(a, b):
                 for p in range(hits[order[k], 2], hits[order[k], 2] + table.prefix):
-                    covered += np.int64(not seen[p])
+                    covered += int(not seen[p])
                     seen[p] = True
             a = b
             if covered < COVER * length:
                 continue
             window_low, window_high = max(0, low - slack), min(count, high + length + slack)
-            matched, inner, first, last = align(seeds, near, words, window_low, window_high, (low + high) // 2)
-            core = np.int64(seeds.core[near])
+            matched, inner, first, last = align(
+                seeds, near, words, window_low, window_high, (low + high) // 2
+            )
+            own = 0
+            for p in range(seeds.starts[near], seeds.starts[near + 1]):
+                own += int(seeds.own[p])
             if (
                 matched < least * length
-                or inner < least * (length - core)
+                or (2 * inner < own if own else matched < length)
                 or matched < DENSE * (last - first + 1)
                 or not answered(table, seeds.unit[near], words, last + 1, count)
             ):

@@ -22,7 +22,7 @@ def enough(words: I64, of: I64, near: float) -> npt.NDArray[np.bool_]:
     """Whether `words` of an item's `of` words are enough: the share `near`, and of short items more, since their words may stand
     together by chance: one may be missing of `NEAR_LEAST`, and of every further word twice what is allowed otherwise."""
     allowed = np.minimum((1 - near) * of, 1 + 2 * (1 - near) * (of - NEAR_LEAST))
-    return of - words <= allowed + 1e-9
+    return np.asarray(of - words <= allowed + 1e-9, bool)
 
 
 def judge_all(
@@ -37,7 +37,11 @@ def judge_all(
         np.asarray(near[name]).astype(np.int64) for name in ("row", "near", "words", "start", "stop")
     )
     unit, of = unit_of[number], lengths[number]
-    kept = enough(words, of, params.near_share) & ~dropped_near[number] if params.near_share else np.zeros(len(row), bool)
+    kept = (
+        enough(words, of, params.near_share) & ~dropped_near[number]
+        if params.near_share
+        else np.zeros(len(row), bool)
+    )
     width = len(index.units) + len(index.items)
     kept &= ~np.isin(row * width + unit, (judged["row"] * width + judged["unit"])[judged["found"]])
     item = pc.list_element(index.units["items"], 0).to_numpy().astype(np.int64)
@@ -81,7 +85,9 @@ def _merged(judged: Judged, kept: I64, mine: Judged) -> Judged:
 
 def matches_table(hits: pa.Table, near: pa.Table, judged: Judged, index: Index) -> pa.Table:
     """`MATCHES` of a partition's hits."""
-    documents = pa.concat_tables([table.select(["row", "doc_id", "source"]) for table in (hits, near)]).sort_by("row")
+    documents = pa.concat_tables(
+        [table.select(["row", "doc_id", "source"]) for table in (hits, near)]
+    ).sort_by("row")
     documents = documents.take(pa.array(np.searchsorted(documents["row"].to_numpy(), judged["row"])))
     units = index.units.take(pa.array(judged["unit"]))
     first = pc.list_element(units["items"], 0)

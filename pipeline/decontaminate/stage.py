@@ -215,10 +215,11 @@ class Decontaminate(LocalStage):
         return Forecast([scan, judge, read, replace(first, gets=first.gets + count), *rest], after)
 
     def check(self) -> list[str]:
-        from corpusmill.pipeline.decontaminate.evalsets import read_items
+        from corpusmill.pipeline.decontaminate.items import read_file, read_note
 
-        read_items(self.sources, self.params.fields)
-        return []
+        readings = (read_file(source, 0, self.params.fields)[1] for source in self.sources)
+        notes = [read_note(*pair) for pair in zip(self.sources, readings, strict=True)]
+        return [note for note in notes if note is not None]
 
     def key_params(self) -> dict[str, Any]:
         """The recipe's, with the bytes of the evaluation files in place of where they lie."""
@@ -249,7 +250,7 @@ class Decontaminate(LocalStage):
         if self.params.action != "cut":
             return Decontamination(self.params, matches, partition)
         from corpusmill.pipeline.decontaminate.index import load_record
-        from corpusmill.pipeline.decontaminate.prepare import Recheck
+        from corpusmill.pipeline.decontaminate.judgement import Recheck
 
         record = load_record(folder)
         if record is None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.decontaminate.evalsets import LETTERS, Item
+from corpusmill.pipeline.decontaminate.items import LETTERS, Item
 from corpusmill.pipeline.decontaminate.ngram_kernels import keys_and_checks
 from corpusmill.pipeline.engine.shuffle import distinct
 from corpusmill.pipeline.text.buffers import I64, U64
@@ -28,6 +28,7 @@ from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
 LEAST = 5  # words of a short question: its prefix of so many is what the scan looks for
+ALONE_WORDS, ALONE_LETTERS = 8, 44  # of a short question that counts without its answer
 NEAR_LEAST = 10  # words of what is searched for with words changed
 TAIL = 32  # words of a passage before a short question
 
@@ -38,7 +39,7 @@ class Near(NamedTuple):
     unit: int
     first: int
     words: int
-    core: int = 0  # the first of the words that must be found in the same share by themselves
+    core: tuple[int, int] | None = None  # from which of the words to which half must be found
 
 
 @dataclass
@@ -60,7 +61,9 @@ class Units:
     prefix_keys: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     answers: list[tuple[int, int, int, int]] = field(default_factory=list)  # (unit, key, check, words)
     near: list[Near] = field(default_factory=list)  # what is searched for with words changed
-    hashes: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))  # of all words, by which `near` counts
+    hashes: U64 = field(
+        default_factory=lambda: np.zeros(0, np.uint64)
+    )  # of all words, by which `near` counts
     lettered: I64 = field(default_factory=lambda: np.zeros(1, np.int64))  # [words + 1], as in `_Words`
     wordless: Counter[str] = field(default_factory=Counter)  # set -> n-grams without a letter, left out
 
@@ -166,9 +169,15 @@ class _Builder:
         if short:
             if answers is None or count < prefix_of(self.params):
                 return
-            with_answer = count + min((self.words.count(answer) for answer in answers), default=0)
-            if with_answer < self.params.min_words or self.words.lettered[last] == self.words.lettered[first]:
+            shortest = min(answers, key=self.words.count, default="")
+            enough = count + self.words.count(shortest) >= self.params.min_words
+            letters = self.params.min_letters if not answers else self.params.min_letters * 3 // 2
+            if not enough and letters_of(text + shortest) < letters:
                 return
+            if self.words.lettered[last] == self.words.lettered[first]:
+                return
+            if count >= ALONE_WORDS and letters_of(text) >= ALONE_LETTERS:
+                answers = []
         same = (item.set, part, self.words.word_key(text))
         if same in self.known:
             unit = self.known[same]
@@ -191,14 +200,15 @@ class _Builder:
                 mine.setdefault(self.words.word_key(answer), answer)
 
     def _add_joined(self, item: Item, number: int) -> None:
-        """A short question with what stands beside it, in the order in which it is usually printed."""
+        """A short question with what stands beside it, in the orders in which these are usually printed."""
         words = self.words.marked
         asked = words(item.question)
         if len(asked[0]) < 2:
             return
         hashes, flags = words(item.passage)
         if len(hashes):
-            self._join(item, number, [(hashes[-TAIL:], flags[-TAIL:]), asked], min(TAIL, len(hashes)))
+            self._join(item, number, [(hashes[-TAIL:], flags[-TAIL:]), asked], 1)
+            self._join(item, number, [asked, (hashes[:TAIL], flags[:TAIL])], 0)
         for text in item.answers:
             if self.words.count(text) < self.params.ngram:
                 self._join(item, number, [asked, words(text)])
@@ -206,17 +216,22 @@ class _Builder:
         if offered:
             self._join(item, number, [asked, *offered])
             letters = [words(letter) for letter in LETTERS[: len(offered)]]
-            self._join(
-                item, number, [asked, *(part for pair in zip(letters, offered, strict=False) for part in pair)]
-            )
+            pairs = zip(letters, offered, strict=False)
+            self._join(item, number, [asked, *(part for pair in pairs for part in pair)])
 
-    def _join(self, item: Item, number: int, parts: Sequence[tuple[U64, I64]], core: int = 0) -> None:
+    def _join(
+        self, item: Item, number: int, parts: Sequence[tuple[U64, I64]], core: int | None = None
+    ) -> None:
+        """Register texts in a row as a near unit, if they have as many words as an n-gram; `core`: of which of them
+        half must be found."""
         hashes = np.concatenate([part[0] for part in parts])
         same = (item.set, 0, hashes.tobytes())
         if len(hashes) < self.params.ngram or same in self.known:
             return
         unit = self.known[same] = self._unit(item.set, 0, number, len(hashes), self.end)
-        self.made.near.append(Near(unit, self.end, len(hashes), core))
+        edges = np.cumsum([0, *(len(part[0]) for part in parts)]).tolist()
+        inside = None if core is None else (edges[core], edges[core + 1])
+        self.made.near.append(Near(unit, self.end, len(hashes), inside))
         self.starts.append(np.zeros(0, np.int64))
         self.lengths.append(self.params.ngram)
         self.joined.append((hashes, np.concatenate([part[1] for part in parts])))
@@ -270,6 +285,11 @@ class _Builder:
         """(first word, words) of an answer, of a long one as far as an n-gram goes."""
         first, last = self.words.of(text)
         return first, min(last - first, self.params.ngram)
+
+
+def letters_of(text: str) -> int:
+    """How many letters a text has: what a run of words says, whatever the language, rather than how many they are."""
+    return sum(map(str.isalpha, text))
 
 
 def coverage(unit: I64, place: I64, length: npt.NDArray[Any], units: int) -> I64:

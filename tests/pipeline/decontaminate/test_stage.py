@@ -144,7 +144,7 @@ def test_a_short_question_needs_five_words_and_eight_with_its_answer(
 
 def test_a_short_text_without_answers_is_matched_whole(tmp_path: Path) -> None:
     sentence = "Who should Derek hug after shocking old Richard?"  # eight words
-    riddles = write_set(tmp_path / "evals", [{"sentence_good": sentence}, {"sentence_good": sentence[4:]}])
+    riddles = write_set(tmp_path / "evals", [{"sentence_good": sentence}, {"sentence_good": sentence[-12:]}])
     ran = decontaminate(tmp_path / "run", [f"He asked: {sentence.upper()} Yes.", sentence[:-9]], riddles)
     assert len(ran.texts) == 1
     assert ran.decisions[0]["rule"] == "decontaminate.text" and ran.decisions[0]["value"] == 1.0
