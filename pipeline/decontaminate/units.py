@@ -169,10 +169,8 @@ class _Builder:
         if short:
             if answers is None or count < prefix_of(self.params):
                 return
-            shortest = min(answers, key=self.words.count, default="")
-            enough = count + self.words.count(shortest) >= self.params.min_words
-            letters = self.params.min_letters if not answers else self.params.min_letters * 3 // 2
-            if not enough and letters_of(text + shortest) < letters:
+            shortest = min(answers, key=self.words.count, default=None)
+            if not self._enough(text, shortest):
                 return
             if self.words.lettered[last] == self.words.lettered[first]:
                 return
@@ -210,7 +208,9 @@ class _Builder:
             self._join(item, number, [(hashes[-TAIL:], flags[-TAIL:]), asked], 1)
             self._join(item, number, [asked, (hashes[:TAIL], flags[:TAIL])], 0)
         for text in item.answers:
-            if self.words.count(text) < self.params.ngram:
+            if len(asked[0]) < prefix_of(self.params) and self._enough(item.question, text):
+                self._join(item, number, [asked, words(text)], least=prefix_of(self.params))
+            elif self.words.count(text) < self.params.ngram:
                 self._join(item, number, [asked, words(text)])
         offered = [words(text) for text in item.choices]
         if offered:
@@ -219,21 +219,37 @@ class _Builder:
             pairs = zip(letters, offered, strict=False)
             self._join(item, number, [asked, *(part for pair in pairs for part in pair)])
 
+    def _enough(self, text: str, answer: str | None) -> bool:
+        """Whether a short part says enough, with its answer if it has one."""
+        words = self.words.count(text) + (self.words.count(answer) if answer is not None else 0)
+        letters = letters_of(text) + (letters_of(answer) if answer is not None else 0)
+        least = self.params.min_letters if answer is None else self.params.min_letters * 3 // 2
+        return words >= self.params.min_words or letters >= least
+
     def _join(
-        self, item: Item, number: int, parts: Sequence[tuple[U64, I64]], core: int | None = None
+        self,
+        item: Item,
+        number: int,
+        parts: Sequence[tuple[U64, I64]],
+        core: int | None = None,
+        least: int | None = None,
     ) -> None:
-        """Register texts in a row as a near unit, if they have as many words as an n-gram; `core`: of which of them
-        half must be found."""
+        """Register texts in a row as a near unit, if they have as many words as an n-gram; `core`: of which of them half must be found.
+        Shorter ones are matched whole from `least` words on."""
         hashes = np.concatenate([part[0] for part in parts])
         same = (item.set, 0, hashes.tobytes())
-        if len(hashes) < self.params.ngram or same in self.known:
+        short = len(hashes) < self.params.ngram
+        if same in self.known or (short and (least is None or len(hashes) < least)):
             return
         unit = self.known[same] = self._unit(item.set, 0, number, len(hashes), self.end)
         edges = np.cumsum([0, *(len(part[0]) for part in parts)]).tolist()
         inside = None if core is None else (edges[core], edges[core + 1])
-        self.made.near.append(Near(unit, self.end, len(hashes), inside))
-        self.starts.append(np.zeros(0, np.int64))
-        self.lengths.append(self.params.ngram)
+        if short:
+            self.short_starts.append(self.end)
+        else:
+            self.made.near.append(Near(unit, self.end, len(hashes), inside))
+        self.starts.append(np.array([self.end] if short else [], np.int64))
+        self.lengths.append(len(hashes) if short else self.params.ngram)
         self.joined.append((hashes, np.concatenate([part[1] for part in parts])))
         self.end += len(hashes)
 

@@ -171,11 +171,11 @@ def test_a_passage_with_changed_words_is_cut_as_a_whole(tmp_path: Path, riddles:
 @given(st.text(max_size=80), st.text(max_size=80))
 @settings(max_examples=40)
 def test_it_is_found_in_any_text(tmp_path_factory: pytest.TempPathFactory, before: str, after: str) -> None:
+    import pyarrow as pa
+
     from corpusmill.pipeline.decontaminate.near_kernels import sift
     from corpusmill.pipeline.text.buffers import view
     from corpusmill.pipeline.text.word_rule import rule
-
-    import pyarrow as pa
 
     index, _ = made(tmp_path_factory.getbasetemp() / "near", [QUESTION], ngram=13)
     before, after = (text.encode("utf-8", "replace").decode() for text in (before, after))
