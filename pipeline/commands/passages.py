@@ -16,11 +16,15 @@ def passages(
     document: Annotated[
         str | None, typer.Option("--doc", metavar="DOC_ID", help="Of this document alone.")
     ] = None,
-    set_: Annotated[str | None, typer.Option("--set", metavar="NAME", help="Of this evaluation set alone.")] = None,
+    set_: Annotated[
+        str | None, typer.Option("--set", metavar="NAME", help="Of this evaluation set alone.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 50,
     against: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="The evaluation files, if they are not where the recipe names them."),
+        typer.Option(
+            metavar="FILE", help="The evaluation files, if they are not where the recipe names them."
+        ),
     ] = None,
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Write a page as well: a path or URL.")

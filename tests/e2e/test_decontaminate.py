@@ -136,13 +136,15 @@ def test_without_against_it_says_so(corpus: Path) -> None:
 def test_passages_stand_beside_the_items(corpus: Path) -> None:
     out, page = corpus / "out", corpus / "passages.html"
     changed = " ".join("umber" if i % 10 == 9 else word for i, word in enumerate(QUESTION.split()))
-    (corpus / "docs/0.jsonl").write_text(json.dumps({"id": "near", "text": f"{FILLER * 3}{changed}? {FILLER}"}))
+    (corpus / "docs/0.jsonl").write_text(
+        json.dumps({"id": "near", "text": f"{FILLER * 3}{changed}? {FILLER}"})
+    )
     corpusmill("decontaminate", corpus / "docs", out, "--against", corpus / "evals", "--workers", "0")
     found = json.loads(corpusmill("passages", out, "--doc", "near", "--json").stdout)
     (row,) = found["passages"]
     assert (row["passage"], row["text"]) == (changed + "?", QUESTION)
     assert (row["item"], row["part"], row["near"]) == ("long", "question", True)
-    assert [words for differs, words in row["left"] if differs][0].split()[0] == "umber"
+    assert next(words for differs, words in row["left"] if differs).split()[0] == "umber"
     shown = corpusmill("passages", out, "--set", "riddles", "--html", page).stdout
     assert "riddles#short, question" in shown and "river floods" in shown and str(page) in shown
     text = page.read_text()
