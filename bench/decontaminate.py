@@ -65,13 +65,28 @@ class Ours:
         self.index = index.load(Folder(folder), "bench", self.params)
         self.build_seconds = time.process_time() - start
 
+    def named(self, texts: pa.Array) -> list[str]:
+        """What was found in the texts: the set and part, how much of it, and the beginning of the passage."""
+        judged, lines = self._judged(texts), []
+        bounds, starts, stops = judged["spans"]
+        for at in np.flatnonzero(judged["acts"]).tolist():
+            unit = self.index.units.slice(int(judged["unit"][at]), 1).to_pylist()[0]
+            text = texts[int(judged["row"][at])].as_py()[starts[bounds[at]] : stops[bounds[at]]]
+            share = f"{judged['words'][at]} of {judged['of'][at]} words"
+            lines.append(f"{unit['set']} {unit['part']}, {share}: {text[:100]!r}")
+        return lines
+
     def rows(self, texts: pa.Array) -> set[int]:
         """The texts that hold an item."""
-        from corpusmill.pipeline.decontaminate.matches import find_hits, judge
-
-        hits = find_hits(texts, self.index.table)
-        judged = judge(hits, self.index, self.params, np.zeros(len(self.index.table.keys), bool))
+        judged = self._judged(texts)
         return set(judged["row"][judged["acts"]].tolist())
+
+    def _judged(self, texts: pa.Array) -> Any:
+        from corpusmill.pipeline.decontaminate.matches import find_hits
+        from corpusmill.pipeline.decontaminate.near_matches import judge_all
+
+        none = np.zeros(len(self.index.table.keys), bool), np.zeros(len(self.index.seeds.unit), bool)
+        return judge_all(*find_hits(texts, self.index), self.index, self.params, *none)
 
     def timed(self, texts: pa.Array) -> tuple[float, set[int]]:
         """(CPU seconds, rows), the better of two passes."""

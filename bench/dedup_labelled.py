@@ -37,7 +37,7 @@ Found = dict[str, Any]  # tool -> {"clusters", "removed"}, or the reason why the
 
 
 def ours(texts: dict[str, str], params: dict[str, Any]) -> dict[str, Any]:
-    """Clusters and removed ids of the stage."""
+    """Clusters, removed ids, and for each of these the one that stays for it, of the stage."""
     with tempfile.TemporaryDirectory() as name:
         root = Folder(name)
         names = list(texts)
@@ -51,7 +51,11 @@ def ours(texts: dict[str, str], params: dict[str, Any]) -> dict[str, Any]:
     for cluster, member in zip(table["cluster_id"].to_pylist(), table["doc_id"].to_pylist(), strict=True):
         clusters.setdefault(cluster, []).append(ids[member])
     left = {ids[member] for member in kept}
-    return {"clusters": list(clusters.values()), "removed": [name for name in names if name not in left]}
+    stays = zip(table["doc_id"].to_pylist(), table["survivor"].to_pylist(), strict=True)
+    return {
+        "clusters": list(clusters.values()), "removed": [name for name in names if name not in left],
+        "survivors": {ids[gone]: ids[other] for gone, other in stays if ids[gone] not in left},
+    }  # fmt: skip
 
 
 def find(texts: dict[str, str]) -> Found:

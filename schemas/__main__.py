@@ -134,7 +134,7 @@ def models() -> dict[str, type[BaseModel]]:
 
 def arrow_schemas() -> dict[str, str]:
     """File name -> the Arrow schema in words, for the tables that JSON Schema cannot describe."""
-    from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, UNITS
+    from corpusmill.schemas.decontamination import ANSWERS, GRAMS, ITEMS, NEAR_UNITS, SEEDS, UNITS
     from corpusmill.schemas.evaluation import DOCUMENT_LOSSES
     from corpusmill.schemas.publication import PUBLISHED_DOCUMENTS, PUBLISHED_LEDGER
     from corpusmill.schemas.tables import (
@@ -148,6 +148,7 @@ def arrow_schemas() -> dict[str, str]:
         INGEST_DECISIONS,
         LEDGER,
         MATCHES,
+        NEAR_HITS,
         REMOVALS,
         SPANS,
     )
@@ -165,7 +166,10 @@ def arrow_schemas() -> dict[str, str]:
         "decontaminate_units": UNITS,
         "decontaminate_grams": GRAMS,
         "decontaminate_answers": ANSWERS,
+        "decontaminate_near_units": NEAR_UNITS,
+        "decontaminate_seeds": SEEDS,
         "decontaminate_hits": HITS,
+        "decontaminate_near_hits": NEAR_HITS,
         "decontaminate_matches": MATCHES,
         "validation_groups": GROUPS,
         "takedown_shards": HOLDING,

@@ -64,6 +64,28 @@ ANSWERS = pa.schema(
         pa.field("length", pa.uint8(), nullable=False),
     ]
 )
+# `index/near_units.parquet`: a row a text that is searched for with words changed.
+NEAR_UNITS = pa.schema(
+    [
+        pa.field("unit", pa.uint32(), nullable=False),  # row of UNITS
+        pa.field("words", pa.list_(pa.uint16()), nullable=False),  # 16 bits of each word's hash
+        pa.field(
+            "own", pa.list_(pa.bool_()), nullable=False
+        ),  # of each, whether it belongs to no template; half must be found
+    ]
+)
+# `index/seeds.parquet`: runs of words by which near units are found, by key; then (near unit null) those with which n-grams and
+# short items begin.
+SEEDS = pa.schema(
+    [
+        pa.field("key", pa.uint64(), nullable=False),
+        pa.field("near_unit", pa.uint32()),  # row of NEAR_UNITS
+        pa.field("place", pa.uint32(), nullable=False),  # word of the near unit at which it begins
+    ]
+)
+
+
+MOSTLY = 0.5  # share of a set's items from which a warning says that they are not searched for
 
 
 class SetCounts(Strict):
@@ -76,19 +98,30 @@ class SetCounts(Strict):
     no_letter: int = 0  # n-grams left out: no word with a letter
 
 
+class FileReading(Strict):
+    """How an evaluation file was read."""
+
+    file: str
+    roles: dict[str, str] = Field(description="role -> its field, or fields joined by +")
+    unknown: list[str] = Field(description="fields of no known name, those that may hold texts first")
+    texts: int = Field(description="of `unknown`, how many may hold texts")
+
+
 class EvaluationIndex(Strict):
     """`index/index.json`: names the files of the index of evaluation sets; written after them."""
 
     key: str
+    read: list[FileReading]
     files: dict[str, PublishedFile]
     sets: dict[str, SetCounts]
 
 
 class HitsRecord(Strict):
-    """`hits/<partition>.json`: what a file of hits was made from; written after it."""
+    """`hits/<partition>.json`: what the files of hits were made from; written after them."""
 
     key: str
     file: PublishedFile
+    near: PublishedFile
 
 
 class ContaminatedSource(Strict):
@@ -111,12 +144,13 @@ class ContaminationExample(Strict):
 
 
 class ContaminatedItem(Strict):
-    """One of the items found in most documents."""
+    """One of the items found in most documents. `near`: the best of them with words changed."""
 
     item: str
     file: str
     record: int
     part: str
+    near: bool
     documents: int
     share: float = Field(description="largest share of the item that one document holds")
     examples: list[ContaminationExample]
@@ -139,6 +173,8 @@ class IndexSize(Strict):
 
     grams: int
     bytes_per_gram: float
+    seeds: int = Field(description="runs of words by which items with changed words are found")
+    bytes: int
 
 
 class Contamination(Strict):
@@ -151,7 +187,9 @@ class Contamination(Strict):
     threshold: float
     parts: list[str]
     dropped_by_documents: int = Field(description="n-grams ignored because they are in too many documents")
+    near: float = Field(description="share of an item's words where others were changed; 0: not searched for")
     index: IndexSize
+    read: list[FileReading]
     documents: dict[str, int] = Field(description="source -> documents removed, cut or reported")
     sets: list[ContaminatedSet]
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from corpusmill.schemas.manifest import MOST_MIB, Strict
 
 Share = float
+# What a preset sets where nothing else is given.
+PRESETS: dict[str, dict[str, Any]] = {
+    "code": {"ngram": 8, "similarity": 0.6},
+    "short": {"shingle": "char", "ngram": 3, "similarity": 0.65},
+}
 ORDERS = ("source_priority", "length", "date", "doc_id")
 _SIGNAL = re.compile(r"^signal:[a-z0-9_]+\.[a-z0-9_]+$")
 _NUMBER = re.compile(r"^[1-9][0-9]{0,5}$")
@@ -59,8 +64,10 @@ class DedupParams(Strict):
         default=False, description="remove texts with the same words, ignoring case and punctuation"
     )
     minhash: bool = Field(default=True, description="remove verified near-copies")
-    preset: Literal["corpusmill", "datatrove"] = Field(
-        default="corpusmill", description="datatrove: its words, hashes and 14 x 8 bands, for comparison"
+    preset: Literal["corpusmill", "code", "short", "datatrove"] = Field(
+        default="corpusmill",
+        description="code: tokens of source code, names and comments normalised (ngram 8, similarity 0.6); short: characters"
+        " inside words, for short texts (ngram 3, similarity 0.65); datatrove: its words, hashes and 14 x 8 bands",
     )
     similarity: Share = Field(default=0.8, gt=0, le=1, description="exact Jaccard of the shingle sets")
     recall: Share = Field(default=0.95, gt=0, lt=1, description="share of the pairs at `similarity` to find")
@@ -71,7 +78,7 @@ class DedupParams(Strict):
         description="also remove documents of which a longer one contains this share; default: off",
     )
     shingle: Literal["word", "char"] = Field(default="word", description="word or char n-grams")
-    ngram: int = Field(default=5, ge=1, le=64, description="words or characters in a shingle")
+    ngram: int = Field(default=5, ge=1, le=64, description="words, characters or tokens in a shingle")
     max_shingles: int = Field(
         default=1_000_000,
         ge=1_000,
@@ -125,6 +132,12 @@ class DedupParams(Strict):
     lines: LineParams | None = Field(default=None, description="cut repeated lines; default: off")
     substrings: SubstringParams | None = Field(default=None, description="cut repeated runs; default: off")
 
+    @model_validator(mode="before")
+    @classmethod
+    def fill(cls, given: Any) -> Any:
+        preset = given.get("preset") if isinstance(given, dict) else None
+        return {**PRESETS[preset], **given} if isinstance(preset, str) and preset in PRESETS else given
+
     @field_validator("keep")
     @classmethod
     def known_keep(cls, value: str) -> str:
@@ -156,4 +169,6 @@ class DedupParams(Strict):
             )
         if self.preset == "datatrove" and self.shingle != "word":
             raise ValueError("preset datatrove has word shingles only")
+        if self.preset in PRESETS and self.shingle != PRESETS[self.preset].get("shingle", "word"):
+            raise ValueError(f"preset {self.preset} has shingles of its own: leave out shingle")
         return self

@@ -137,7 +137,9 @@ PiiKind = Literal[
     "email", "url_credential", "ip", "mac", "card", "iban", "ssn",
     "br_cpf", "ca_sin", "de_idnr", "es_dni", "fr_nir", "gb_nhs", "gb_nino", "in_aadhaar", "it_cf", "nl_bsn", "pl_pesel",
     "se_pnr",
-    "crypto", "secret", "phone",
+    "crypto", "secret", "phone", "masked_phone",
+    "patient_id", "social_security", "national_id", "license_id", "passport", "driver_license", "tax_id", "account_id",
+    "employee_id", "order_id", "case_id",
     "name", "address",
 ]  # fmt: skip
 Replacement = Literal["tag", "pseudonym", "remove"]
@@ -148,7 +150,7 @@ DEFAULT_KINDS: tuple[PiiKind, ...] = tuple(kind for kind in get_args(PiiKind) if
 EverywhereKind = Literal[
     "email", "phone", "card", "iban", "ssn",
     "br_cpf", "ca_sin", "de_idnr", "es_dni", "fr_nir", "gb_nhs", "gb_nino", "in_aadhaar", "it_cf", "nl_bsn", "pl_pesel",
-    "se_pnr",
+    "se_pnr", "social_security", "national_id", "tax_id", "patient_id",
 ]  # fmt: skip
 EVERYWHERE: tuple[EverywhereKind, ...] = get_args(EverywhereKind)
 RedactedField = Literal["url", "metadata", "source_id"]
@@ -181,6 +183,10 @@ class RedactParams(Strict):
     )
     phone_regions: list[str] = Field(
         default=["US", "GB"], description="numbering plans tried for numbers without +"
+    )
+    phone_languages: bool = Field(
+        default=True,
+        description="also the plans of the regions where the document's language is spoken, if `language` is known",
     )
     key_env: str = Field(
         default="CORPUSMILL_REDACT_KEY", description="environment variable that holds the pseudonyms' key"
@@ -220,8 +226,10 @@ class RedactParams(Strict):
 Part = Literal["question", "answer", "passage", "text"]
 PARTS: tuple[Part, ...] = get_args(Part)
 # What a field of an evaluation file may be: a part, the other choices, which of them is right, a name.
-ROLES = (*PARTS, "choices", "correct", "set", "id")
+ROLES = (*PARTS, "solution", "choices", "correct", "set", "id")
 MAX_NGRAM = 64
+NEAR = 0.8
+NEAR_FLOOR = 0.7  # share of words below which nothing is noted as a near copy
 
 
 class DecontaminateParams(Strict):
@@ -233,7 +241,8 @@ class DecontaminateParams(Strict):
     )
     fields: list[str] = Field(
         default_factory=list,
-        description="ROLE=FIELD of question, answer, choices, correct, passage, text, set, id; usual names are known",
+        description="ROLE=FIELD of question, answer, solution, choices, correct, passage, text, set, id, or FILE:ROLE=FIELD;"
+        " usual names are known",
     )
     ngram: int = Field(default=13, ge=2, le=MAX_NGRAM, description="words in a row that must be the same")
     measure: Literal["words", "ngrams", "paragraph"] = Field(
@@ -246,6 +255,13 @@ class DecontaminateParams(Strict):
         le=1,
         description="share from which a document counts as contaminated; 0: one n-gram is enough",
     )
+    near: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="share of an item's words that counts where others were changed, left out or put between, from 0.7;"
+        " 0: off; default: 0.8, and off with the measures of other tools",
+    )
     parts: list[Part] = Field(
         default=["question", "answer", "text"],
         min_length=1,
@@ -253,6 +269,9 @@ class DecontaminateParams(Strict):
     )
     min_words: int = Field(
         default=8, ge=3, description="shorter items (question and answer) are not searched for, but counted"
+    )
+    min_letters: int = Field(
+        default=20, ge=10, description="or with fewer words, of five or more, if these have so many letters"
     )
     answer_within: int = Field(
         default=32,
@@ -283,8 +302,10 @@ class DecontaminateParams(Strict):
     def known_roles(cls, fields: list[str]) -> list[str]:
         for entry in fields:
             role, sep, name = entry.partition("=")
-            if not sep or not name or role not in ROLES:
-                raise ValueError(f"'{entry}' must be ROLE=FIELD, ROLE one of {', '.join(ROLES)}")
+            if not sep or not name or role.rpartition(":")[2] not in ROLES:
+                raise ValueError(
+                    f"'{entry}' must be ROLE=FIELD or FILE:ROLE=FIELD, ROLE one of {', '.join(ROLES)}"
+                )
         roles = [entry.partition("=")[0] for entry in fields]
         if len(set(roles)) != len(roles):
             raise ValueError("each role may be given one field")
@@ -294,4 +315,13 @@ class DecontaminateParams(Strict):
     def short_is_short(self) -> DecontaminateParams:
         if self.min_words > self.ngram:
             raise ValueError(f"min_words {self.min_words} exceeds ngram {self.ngram}")
+        if self.near is not None and 0 < self.near < NEAR_FLOOR:
+            raise ValueError(f"near {self.near} must be 0 (off), or {NEAR_FLOOR} or more")
         return self
+
+    @property
+    def near_share(self) -> float:
+        """`near`, or its default; 0: off."""
+        if self.near is not None:
+            return self.near
+        return NEAR if self.measure == "words" else 0.0

@@ -193,6 +193,19 @@ HITS = pa.schema(
     ]
 )
 
+# `hits/*.near.parquet` of decontaminate: passages that hold most words of an item, in order.
+NEAR_HITS = pa.schema(
+    [
+        pa.field("doc_id", ID, nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("near", pa.uint32(), nullable=False),  # row of `index/near_units.parquet`
+        pa.field("words", pa.int64(), nullable=False),  # of the near unit in the passage
+        pa.field("start", pa.int64(), nullable=False),  # characters, from the first of these words
+        pa.field("stop", pa.int64(), nullable=False),  # to the end of the last
+    ]
+)
+
 MATCHED_SPAN = pa.struct([pa.field("offset", pa.int64()), pa.field("length", pa.int64())])
 # `matches/` of decontaminate: how much of which item stands in which document.
 MATCHES = pa.schema(
@@ -204,6 +217,9 @@ MATCHES = pa.schema(
         pa.field("item", pa.string(), nullable=False),  # of those that share the unit, the first
         pa.field("items", pa.int64(), nullable=False),  # how many share it
         pa.field("part", pa.string(), nullable=False),
+        pa.field(
+            "near", pa.bool_(), nullable=False
+        ),  # found with words changed: its words, not n-grams, are counted
         pa.field("matched", pa.int64(), nullable=False),  # distinct n-grams of the unit in the document
         pa.field("grams", pa.int64(), nullable=False),  # of so many
         pa.field("words", pa.int64(), nullable=False),  # of the unit in these n-grams

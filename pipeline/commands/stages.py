@@ -15,6 +15,7 @@ import typer
 from corpusmill.pipeline.commands.classifier import app as classifier
 from corpusmill.pipeline.commands.dedup import PLAN_EXAMPLE, dedup, dedup_plan
 from corpusmill.pipeline.commands.options import IN_OUT, Given, stage_command
+from corpusmill.pipeline.commands.passages import PASSAGES_EXAMPLE, passages
 from corpusmill.pipeline.commands.plan import PLAN_RUN_EXAMPLE, plan_run
 from corpusmill.pipeline.commands.publish import PUBLISH_EXAMPLE, publish
 from corpusmill.pipeline.commands.rules import (
@@ -70,6 +71,7 @@ def register(app: typer.Typer) -> None:
             app.command(name, cls=kind, help=text, epilog=f"Example: {spec.declared.example}")(command)
     app.command("report", epilog="Example: corpusmill report runs/quickstart")(report)
     app.command("why", epilog="Example: corpusmill why 1791_george_washington_n --run runs/quickstart")(why)
+    app.command("passages", epilog=f"Example: {PASSAGES_EXAMPLE}")(passages)
     app.command("signals", epilog=f"Example: {SIGNALS_EXAMPLE}")(signals)
     app.command("what-if", epilog=f"Example: {WHAT_IF_EXAMPLE}")(what_if)
     app.command("compare", epilog=f"Example: {COMPARE_EXAMPLE}")(compare)

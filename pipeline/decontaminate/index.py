@@ -16,20 +16,26 @@ import pyarrow.compute as pc
 from corpusmill.common.checkpoints import parse, whole
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.decontaminate.evalsets import EvalFile, read_items
+from corpusmill.pipeline.decontaminate.evalsets import EvalFile
+from corpusmill.pipeline.decontaminate.items import read_file
+from corpusmill.pipeline.decontaminate.near import near_tables, seeds_of
+from corpusmill.pipeline.decontaminate.near_kernels import Seeds
 from corpusmill.pipeline.decontaminate.ngram_kernels import Table, fill, set_bits
 from corpusmill.pipeline.decontaminate.units import Units, coverage, make_units, prefix_of
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table, read_table
-from corpusmill.pipeline.engine.shuffle import starts_of
+from corpusmill.pipeline.engine.shuffle import distinct, starts_of
 from corpusmill.schemas.decontamination import (
     ANSWERS,
     GRAMS,
     ITEMS,
+    NEAR_UNITS,
     NOTHING_LEFT,
     RECORDS,
+    SEEDS,
     TOO_SHORT,
     UNITS,
     EvaluationIndex,
+    FileReading,
     SetCounts,
 )
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
@@ -37,25 +43,37 @@ from corpusmill.schemas.stages import PARTS, DecontaminateParams
 RECORD = "index/index.json"
 BITS_PER_KEY = 16  # of the bit maps: one look in sixteen that should not is let through
 
-TABLES = {"items": ITEMS, "records": RECORDS, "units": UNITS, "grams": GRAMS, "answers": ANSWERS}
+TABLES = {
+    "items": ITEMS, "records": RECORDS, "units": UNITS, "grams": GRAMS, "answers": ANSWERS, "near_units": NEAR_UNITS,
+    "seeds": SEEDS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Index:
-    """An index in memory: about 35 bytes a gram, and 16 a unit in the kernels' arrays."""
+    """An index in memory: about 50 bytes a gram and 40 a seed in the kernels' arrays."""
 
     items: pa.Table
     records: pa.Table
     units: pa.Table
     table: Table
+    seeds: Seeds
     unit_grams: npt.NDArray[np.int64]
     unit_covered: npt.NDArray[np.int64]
 
     @property
     def bytes_per_gram(self) -> float:
         """Memory of the arrays that the kernels take, per gram."""
-        arrays = [a for a in self.table if isinstance(a, np.ndarray)]
-        return sum(a.nbytes for a in arrays) / max(len(self.table.keys), 1)
+        return _bytes(self.table) / max(len(self.table.keys), 1)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all of them."""
+        return _bytes(self.table) + _bytes(self.seeds)
+
+
+def _bytes(arrays: tuple[Any, ...]) -> int:
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
 def build(
@@ -68,16 +86,21 @@ def build(
     known = load_record(folder)
     if known is not None and known.key == key and whole(folder, known.files.values()):
         return known
-    made = make_units(read_items(sources, params.fields), params)
+    readings = [read_file(source, place, params.fields) for place, source in enumerate(sources)]
+    made = make_units([item for items, _ in readings for item in items], params)
     tables, sets = _tables(made, sources, params)
-    if not len(tables["grams"]):
-        items = sum(counts.items for counts in sets.values())
+    items = sum(counts.items for counts in sets.values())
+    if items == sum(counts.unused for counts in sets.values()):
         raise UserError(
             f"decontaminate.against: none of {items} items can be looked for: all shorter than {params.min_words}"
             f" words, without letters, or boilerplate (more than {params.max_items} items share each n-gram)"
         )
     files = {name: publish_table(folder, f"index/{name}.parquet", table) for name, table in tables.items()}
-    record = EvaluationIndex(key=key, files=files, sets=sets)
+    read = [
+        FileReading(file=source.file.name, roles=how.roles, unknown=list(how.unknown), texts=how.texts)
+        for source, (_, how) in zip(sources, readings, strict=True)
+    ]
+    record = EvaluationIndex(key=key, read=read, files=files, sets=sets)
     publish_bytes(folder, RECORD, (record.model_dump_json(indent=1) + "\n").encode())
     return record
 
@@ -113,11 +136,13 @@ def _tables(
     used, long_enough = np.zeros(len(made.items), bool), np.zeros(len(made.items), bool)
     for members in made.members:
         long_enough[members] = True
-    for unit in np.flatnonzero(unit_grams):
+    near, findable = near_tables(made, params)
+    for unit in distinct(np.r_[np.flatnonzero(unit_grams), findable]):
         used[made.members[unit]] = True
     sizes = np.bincount(gram, minlength=len(unique_runs))
     bounds = np.r_[0, np.cumsum(sizes)].astype(np.int32)
     tables = {
+        **near,
         "items": pa.Table.from_pylist(
             [
                 {
@@ -196,6 +221,7 @@ def _load(folder: Folder, key: str, params_json: str) -> Index:
         tables["records"],
         units,
         table_of(tables, params),
+        seeds_of(tables),
         units["grams"].to_numpy(),
         units["covered"].to_numpy(),
     )

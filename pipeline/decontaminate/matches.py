@@ -18,18 +18,19 @@ from corpusmill.common.checkpoints import parse, whole
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import ngram_kernels
 from corpusmill.pipeline.decontaminate.index import Index, load
+from corpusmill.pipeline.decontaminate.near_kernels import sift
 from corpusmill.pipeline.decontaminate.units import coverage
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
-from corpusmill.pipeline.engine.shuffle import starts_of
+from corpusmill.pipeline.engine.shuffle import distinct, starts_of
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array, view
 from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.decontamination import HitsRecord
 from corpusmill.schemas.manifest import PublishedFile, hash_json
-from corpusmill.schemas.stages import DecontaminateParams
-from corpusmill.schemas.tables import HITS, MATCHED_SPAN, MATCHES
+from corpusmill.schemas.stages import NEAR_FLOOR, DecontaminateParams
+from corpusmill.schemas.tables import HITS, NEAR_HITS
 
-NUMBERS = HITS.names[2:]
+NUMBERS, NEAR_NUMBERS = HITS.names[2:], NEAR_HITS.names[2:]
 I64 = npt.NDArray[np.int64]
 
 
@@ -42,50 +43,62 @@ class Job:
     params: DecontaminateParams
 
 
-def find_hits(text: pa.Array, table: ngram_kernels.Table) -> dict[str, Any]:
-    """The hits in a large_string array, as the numeric columns of `HITS`, in the order of the texts' words."""
+def find_hits(text: pa.Array, index: Index) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The hits in a large_string array, as the numeric columns of `HITS`, in the order of the texts' words, and those of
+    `NEAR_HITS`."""
     offsets, data = view(text)
-    rows = np.flatnonzero(ngram_kernels.candidates(offsets, data, rule(), table))
-    found = ngram_kernels.matches(offsets, data, rows, rule(), table)
-    columns = dict(zip(NUMBERS, found.T, strict=True))
-    for row in np.unique(columns["row"]).tolist():
+    holding, near = sift(offsets, data, rule(), index.table, index.seeds, NEAR_FLOOR)
+    found = ngram_kernels.matches(offsets, data, np.flatnonzero(holding), rule(), index.table)
+    columns = dict(zip(NUMBERS, found.T, strict=True)), dict(zip(NEAR_NUMBERS, near.T, strict=True))
+    for own in columns:
+        in_characters(own, offsets, data)
+    return columns
+
+
+def in_characters(columns: dict[str, Any], offsets: Any, data: Any) -> None:
+    """Turn `start` and `stop` from bytes of each text into characters; rows ascend."""
+    for row in distinct(columns["row"]).tolist():
         own = data[offsets[row] : offsets[row + 1]]
         first, last = np.searchsorted(columns["row"], [row, row + 1])
         # Characters before each byte: bytes that continue one are none.
         before = np.r_[0, np.cumsum((own & 0xC0) != 0x80)]
         for name in ("start", "stop"):
             columns[name][first:last] = before[columns[name][first:last]]
-    return columns
 
 
 def scan(job: Job, partition: Partition) -> list[PublishedFile]:
-    """Publish the hits of a partition, unless they are there; their file and its record."""
+    """Publish the hits of a partition, unless they are there; their files and the record of these."""
     key = hash_json([job.key, partition.name, partition.xxh3])
     marker = f"hits/{partition.name}.json"
     known = parse(HitsRecord, job.folder / marker)
-    if known is None or known.key != key or not whole(job.folder, [known.file]):
+    if known is None or known.key != key or not whole(job.folder, [known.file, known.near]):
         index = load(job.folder, job.key, job.params)
         docs = partition.read(["doc_id", "source", "text"])
-        tables, first = [HITS.empty_table()], 0
+        grams, near, first = [HITS.empty_table()], [NEAR_HITS.empty_table()], 0
         for chunk in docs["text"].chunks:
-            columns = find_hits(chunk, index.table)
-            if len(columns["row"]):
-                columns["row"] = columns["row"] + first
-                where = pa.array(columns["row"])
-                arrays = [one_array(docs[name].take(where)) for name in ("doc_id", "source")]
-                numbers = [pa.array(columns[name]).cast(HITS.field(name).type) for name in NUMBERS]
-                tables.append(pa.Table.from_arrays([*arrays, *numbers], schema=HITS))
+            for columns, tables in zip(find_hits(chunk, index), (grams, near), strict=True):
+                if len(columns["row"]):
+                    columns["row"] = columns["row"] + first
+                    tables.append(_hits_table(docs, columns, tables[0].schema))
             first += len(chunk)
-        file = publish_table(job.folder, f"hits/{partition.name}.parquet", pa.concat_tables(tables))
-        known = HitsRecord(key=key, file=file)
+        file = publish_table(job.folder, f"hits/{partition.name}.parquet", pa.concat_tables(grams))
+        other = publish_table(job.folder, f"hits/{partition.name}.near.parquet", pa.concat_tables(near))
+        known = HitsRecord(key=key, file=file, near=other)
     # Rewritten also where nothing was scanned: it is the same, and its name, size and checksum are returned.
     data = (known.model_dump_json(indent=1) + "\n").encode()
-    return [known.file, publish_bytes(job.folder, marker, data)]
+    return [known.file, known.near, publish_bytes(job.folder, marker, data)]
+
+
+def _hits_table(docs: pa.Table, columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    where = pa.array(columns["row"])
+    arrays = [one_array(docs[name].take(where)) for name in schema.names[:2]]
+    numbers = [pa.array(columns[name]).cast(schema.field(name).type) for name in schema.names[2:]]
+    return pa.Table.from_arrays([*arrays, *numbers], schema=schema)
 
 
 class Judged(dict[str, Any]):
     """Columns of matches, one entry per (row, unit), ascending: row, unit, matched, grams, words, of, value, found, acts,
-    and `spans`: (bounds int64[n + 1], starts, stops)."""
+    near, and `spans`: (bounds int64[n + 1], starts, stops)."""
 
 
 def remaining(index: Index, dropped: npt.NDArray[np.bool_]) -> tuple[I64, I64]:
@@ -128,12 +141,17 @@ def judge(
         np.maximum.at(value, pair, shares)
         counted = shares >= params.threshold
     found = value >= params.threshold
-    wanted = pc.is_in(index.units["part"].take(pa.array(unit[group_starts])), pa.array(params.parts))
-    acts = found & np.asarray(wanted, bool)
+    acts = found & wanted(index, unit[group_starts], params)
     return Judged(
         row=row[group_starts], unit=unit[group_starts], matched=matched, grams=grams, words=words, of=coverable, value=value,
-        found=found, acts=acts, spans=_spans(pair, start, stop, counted | ~found[pair], len(group_starts)),
+        found=found, acts=acts, near=np.zeros(len(value), bool), spans=spans_of(pair, start, stop, counted | ~found[pair], len(group_starts)),
     )  # fmt: skip
+
+
+def wanted(index: Index, units: I64, params: DecontaminateParams) -> npt.NDArray[np.bool_]:
+    """Whether the part of each unit is one that makes a document count."""
+    parts = pc.is_in(index.units["part"].take(pa.array(units)), pa.array(params.parts))
+    return np.asarray(parts, bool)
 
 
 def paragraph_shares(row: I64, paragraph: I64, of: I64, start: I64) -> npt.NDArray[np.float64]:
@@ -150,7 +168,7 @@ def paragraph_shares(row: I64, paragraph: I64, of: I64, start: I64) -> npt.NDArr
     return shares
 
 
-def _spans(
+def spans_of(
     pair: I64, start: I64, stop: I64, counted: npt.NDArray[np.bool_], pairs: int
 ) -> tuple[I64, I64, I64]:
     """(bounds int64[pairs + 1], starts, stops): the runs of matched characters of each pair."""
@@ -166,24 +184,3 @@ def _spans(
     last = np.r_[group_starts[1:], len(pair)][: len(group_starts)] - 1
     bounds = np.searchsorted(pair[group_starts], np.arange(pairs + 1))
     return bounds.astype(np.int64), start[group_starts], (reach - lift)[last]
-
-
-def matches_table(hits: pa.Table, judged: Judged, index: Index) -> pa.Table:
-    """`MATCHES` of a partition's hits."""
-    # Hits are in the order of the rows.
-    group_starts = np.searchsorted(hits["row"].to_numpy(), judged["row"])
-    units = index.units.take(pa.array(judged["unit"]))
-    first = pc.list_element(units["items"], 0)
-    bounds, starts, stops = judged["spans"]
-    spans = pa.ListArray.from_arrays(
-        pa.array(bounds.astype(np.int32)),
-        pa.StructArray.from_arrays([pa.array(starts), pa.array(stops - starts)], fields=list(MATCHED_SPAN)),
-    )
-    documents = hits.select(["doc_id", "source"]).take(pa.array(group_starts))
-    columns = {
-        "doc_id": documents["doc_id"], "source": documents["source"], "unit": pa.array(judged["unit"]).cast(pa.uint32()),
-        "set": units["set"], "item": index.items["id"].take(first), "items": pc.list_value_length(units["items"]),
-        "part": units["part"], "spans": spans,
-        **{name: pa.array(judged[name]) for name in ("matched", "grams", "words", "of", "value", "found", "acts")},
-    }  # fmt: skip
-    return pa.table([columns[field.name] for field in MATCHES], schema=MATCHES)

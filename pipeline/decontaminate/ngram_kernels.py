@@ -1,11 +1,11 @@
-"""Numba kernels: hashes of runs of words, a table of them, and the texts in which one of them stands.
+"""Numba kernels: hashes of runs of words, a table of them, and their places in texts.
 
 A run of n words has the key `mix64(sum of hash * ROLL^k)` modulo 2^64, which rolls from one run to the next, and a
 check: a second 64-bit hash of the same word hashes, computed in another way. A run counts as found only when length, key and check are those
 of the index: with 10^7 runs and 10^13 words looked at, one wrong find is expected in 10^18 such corpora.
 
 Bit maps stand before the table, of the keys of n-grams, of the first `prefix` words of shorter items, and of these
-themselves: most words of most texts cost two rolling hashes and a look at two bits.
+themselves. Which texts are worth a look here is found by `near_kernels.sift`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,7 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.text.buffers import I64, U64
 from corpusmill.pipeline.text.minhash import ROLL
-from corpusmill.pipeline.text.word_hashes import (
-    CHUNK,
-    FNV_BASIS,
-    FNV_PRIME,
-    OUTSIDE,
-    mix64,
-    place_words,
-    scan_words,
-)
+from corpusmill.pipeline.text.word_hashes import mix64, place_words
 
 _CHECK = np.uint64(0xA24BAED4963EE407)  # odd; begins the chain of a check
 # Columns of `hits`: text, unit, n-gram, word of the unit, characters from and to, paragraph, and how many n-grams that has.
@@ -139,64 +131,6 @@ def find(table: Any, key: Any, words: Any, i: int, length: int) -> int:
         ):
             return int(gram)
         slot = (slot + 1) & mask
-
-
-@compiled
-def holds(table: Any, words: Any, count: int, whole: bool) -> bool:
-    """Whether a gram begins in `words[:count]`; in the last `ngram - 1` words short ones, if `whole`."""
-    ngram, prefix = table.ngram, table.prefix
-    top, rolling = power(ngram), np.uint64(0)
-    for i in range(min(ngram - 1, count)):
-        rolling = rolling * ROLL + words[i]
-    for i in range(count - ngram + 1):
-        rolling = rolling * ROLL + words[i + ngram - 1]
-        key = mix64(rolling)
-        rolling -= words[i] * top
-        if marked_bit(table.ngram_bits, table.ngram_down, key) and find(table, key, words, i, ngram) >= 0:
-            return True
-    if not table.shorts:
-        return False
-    top, rolling = power(prefix), np.uint64(0)
-    for i in range(min(prefix - 1, count)):
-        rolling = rolling * ROLL + words[i]
-    for i in range(count - (prefix if whole else ngram) + 1):
-        rolling = rolling * ROLL + words[i + prefix - 1]
-        key = mix64(rolling)
-        if marked_bit(table.prefix_bits, table.prefix_down, key):
-            longer = rolling
-            for length in range(prefix, min(ngram, count - i + 1)):
-                if length > prefix:
-                    longer = longer * ROLL + words[i + length - 1]
-                key = mix64(longer)
-                if (
-                    marked_bit(table.short_bits, table.short_down, key)
-                    and find(table, key, words, i, length) >= 0
-                ):
-                    return True
-        rolling -= words[i] * top
-    return False
-
-
-@compiled
-def candidates(offsets: Any, data: Any, rule: Any, table: Any) -> Any:
-    """bool[rows]: the texts in which a gram of the table stands, read in chunks and only as far as the first."""
-    found = np.zeros(len(offsets) - 1, np.bool_)
-    words = np.empty(CHUNK + table.ngram, np.uint64)
-    for row in range(len(found)):
-        i, stop = offsets[row], offsets[row + 1]
-        state, word, held = OUTSIDE, FNV_BASIS, 0
-        while i < stop:
-            i, state, word, held = scan_words(data, i, stop, rule, FNV_PRIME, state, word, words, held)
-            if held < table.ngram and i < stop:
-                continue
-            if holds(table, words, held, i >= stop):
-                found[row] = True
-                break
-            kept = min(held, table.ngram - 1)
-            for k in range(kept):
-                words[k] = words[held - kept + k]
-            held = kept
-    return found
 
 
 @compiled

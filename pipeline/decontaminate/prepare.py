@@ -1,5 +1,4 @@
-"""The stage's `prepare`: index, scan of every partition, boilerplate, judgement, and the table of the report; and the check
-of texts after a cut.
+"""The stage's `prepare`: index, scan of every partition, boilerplate, judgement, and the table of the report.
 
 The result of each step is stored with its key and used again while that is unchanged. The table reports what was found of
 which evaluation set, where, and which of its items to leave out.
@@ -11,34 +10,36 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate.evalsets import EvalFile
 from corpusmill.pipeline.decontaminate.index import RECORD, Index, build, load
-from corpusmill.pipeline.decontaminate.matches import NUMBERS, Job, find_hits, judge, matches_table, scan
-from corpusmill.pipeline.engine.publish import described, publish_bytes, publish_table, read_table
+from corpusmill.pipeline.decontaminate.judgement import boilerplate, judge_partition
+from corpusmill.pipeline.decontaminate.matches import Job, scan
+from corpusmill.pipeline.engine.publish import described, publish_bytes, read_table
 from corpusmill.pipeline.engine.stage import Context
-from corpusmill.pipeline.text.word_hashes import most_words, place_words
-from corpusmill.pipeline.text.word_rule import RULE, rule
-from corpusmill.schemas.decontamination import EvaluationIndex
+from corpusmill.pipeline.text.word_rule import RULE
+from corpusmill.schemas.decontamination import MOSTLY, EvaluationIndex
 from corpusmill.schemas.manifest import PublishedFile, hash_json
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
-from corpusmill.schemas.tables import HITS
 
 WORST = 10  # items shown per set
 EXAMPLES = 3  # documents shown of an item
 TABLE = "contamination.json"
 TOUCHED = "touched_items.jsonl"
-DROPPED = "dropped.parquet"
-_INDEXED = ("fields", "ngram", "min_words", "answer_within", "max_items")  # what the index depends on
+_INDEXED = (
+    "fields",
+    "ngram",
+    "min_words",
+    "min_letters",
+    "answer_within",
+    "max_items",
+)  # what the index depends on
 
 
 @dataclass
@@ -48,6 +49,7 @@ class _Unit:
     touched: int = 0  # documents with an n-gram of it
     found: int = 0  # documents with enough of it
     best: float = 0.0
+    near: bool = False  # whether the best was found with words changed
     examples: list[tuple[float, str, str, int, int]] = field(default_factory=list)
 
 
@@ -75,15 +77,16 @@ class Found:
         acted = acting.group_by(["doc_id", "source"], use_threads=False).aggregate([])
         for entry in pc.value_counts(acted["source"]).to_pylist():
             self.documents[entry["values"]] += entry["counts"]
-        names = ["unit", "doc_id", "source", "value", "words", "of", "found"]
+        names = ["unit", "doc_id", "source", "value", "words", "of", "found", "near"]
         for batch in matches.select(names).to_batches(max_chunksize=1 << 16):
-            for unit, doc, source, value, words, of, enough in zip(
+            for unit, doc, source, value, words, of, counts, near in zip(
                 *(batch[name].to_pylist() for name in names), strict=True
             ):
                 mine = self.units.setdefault(unit, _Unit())
                 mine.touched += 1
-                mine.found += enough
-                mine.best = max(mine.best, value)
+                mine.found += counts
+                if value > mine.best:
+                    mine.best, mine.near = value, near
                 mine.examples.append((-value, doc.hex(), source, words, of))
                 if len(mine.examples) > 4 * EXAMPLES:
                     mine.examples = sorted(mine.examples)[:EXAMPLES]
@@ -120,7 +123,12 @@ def contamination(
         "kind": "corpusmill-contamination-v1",
         "action": params.action, "ngram": params.ngram, "measure": params.measure, "threshold": params.threshold,
         "parts": list(params.parts), "dropped_by_documents": dropped,
-        "index": {"grams": len(index.table.keys), "bytes_per_gram": round(index.bytes_per_gram, 1)},
+        "near": params.near_share,
+        "index": {
+            "grams": len(index.table.keys), "bytes_per_gram": round(index.bytes_per_gram, 1),
+            "seeds": len(index.seeds.keys), "bytes": index.bytes,
+        },
+        "read": [one.model_dump() for one in record.read],
         "documents": dict(sorted(found.documents.items())),
         "sets": sets,
     }  # fmt: skip
@@ -160,7 +168,8 @@ def _worst(index: Index, number: int, parts: dict[str, _Unit]) -> dict[str, Any]
     part = max(parts, key=lambda name: (parts[name].found, parts[name].best, -PARTS.index(name)))
     unit = parts[part]
     return {
-        "item": item["id"], "file": item["file"], "record": item["record"], "part": part, "documents": unit.found,
+        "item": item["id"], "file": item["file"], "record": item["record"], "part": part, "near": unit.near,
+        "documents": unit.found,
         "share": round(unit.best, 4),
         "examples": [
             {"doc_id": doc, "source": source, "value": round(-value, 4), "words": words, "of": of}
@@ -188,9 +197,28 @@ def touched_lines(found: Found, index: Index, params: DecontaminateParams) -> It
         yield orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
+def mostly_unused(record: EvaluationIndex) -> list[str]:
+    """A line for each set of which most items are not searched for, with the fields that were read."""
+    lines = []
+    for name, counts in record.sets.items():
+        if counts.unused < MOSTLY * counts.items:
+            continue
+        lines.append(
+            f"decontaminate: {counts.unused:,} of {counts.items:,} items of {name} are not searched for: too short, or of words"
+            " that many items share; the files' fields were read as "
+            + "; ".join(
+                f"{one.file}: {', '.join(f'{role} {field!r}' for role, field in one.roles.items())}"
+                + (f", not used {', '.join(map(repr, one.unknown))}" if one.unknown else "")
+                for one in record.read
+                if one.file.partition(".")[0] == name or len(record.read) == 1
+            )
+        )
+    return [line.removesuffix("; the files' fields were read as ") for line in lines]
+
+
 def index_key(version: str, sources: Sequence[EvalFile], params: DecontaminateParams) -> str:
     """The key of the index, and with a partition's bytes of its hits: no threshold is in it."""
-    own = params.model_dump(mode="json", include=set(_INDEXED))
+    own = {**params.model_dump(mode="json", include=set(_INDEXED)), "near": params.near_share > 0}
     files = [[source.file.name, source.xxh3] for source in sources]
     return hash_json([version, RULE, unicodedata.unidata_version, own, files])
 
@@ -202,17 +230,19 @@ def run(
     folder = context.folder
     key = index_key(version, sources, params)
     record = build(folder, key, sources, params)
+    for warning in mostly_unused(record):
+        context.log(f"warning: {warning}")
     index = load(folder, key, params)
     job = Job(folder, key, params)
     sizes = [part.text_bytes for part in context.partitions]
     scanned = context.scheduler.map(partial(scan, job), context.partitions, "decontaminate: scan", sizes)
     files = [described(RECORD, (folder / RECORD).read()), *record.files.values()]
-    files += [file for pair in scanned for file in pair]
-    dropped, dropped_file = _boilerplate(folder, [pair[0] for pair in scanned], index, params)
+    files += [file for found_files in scanned for file in found_files]
+    dropped, dropped_file = boilerplate(folder, scanned, index, params)
     files.append(dropped_file)
     jobs = [
-        (part.name, pair[0].xxh3, dropped_file.xxh3)
-        for part, pair in zip(context.partitions, scanned, strict=True)
+        (part.name, grams.xxh3, near.xxh3, dropped_file.xxh3)
+        for part, (grams, near, _) in zip(context.partitions, scanned, strict=True)
     ]
     matches = context.scheduler.map(partial(judge_partition, job), jobs, "decontaminate: judge")
     found = Found()
@@ -237,69 +267,3 @@ def _counters(table: dict[str, Any], record: EvaluationIndex) -> dict[str, int]:
         "ngrams_no_letter": sum(counts.no_letter for counts in record.sets.values()),
         "ngrams_dropped_by_documents": table["dropped_by_documents"],
     }
-
-
-def _boilerplate(
-    folder: Folder, hits: Sequence[PublishedFile], index: Index, params: DecontaminateParams
-) -> tuple[npt.NDArray[np.bool_], PublishedFile]:
-    """bool[G]: grams in more than `max_documents` documents of the corpus, and the file that lists them."""
-    documents = np.zeros(len(index.table.keys), np.int64)
-    if params.max_documents is not None:
-        for file in hits:
-            found = read_table(folder / file.path, file.xxh3, ["row", "gram"])
-            pairs = np.unique(np.stack([found["gram"].to_numpy(), found["row"].to_numpy()], 1), axis=0)
-            np.add.at(documents, pairs[:, 0].astype(np.int64), 1)
-    dropped = documents > (params.max_documents or 0)
-    rows = np.flatnonzero(dropped)
-    table = pa.table({"gram": pa.array(rows, pa.uint32()), "documents": pa.array(documents[rows])})
-    return dropped, publish_table(folder, DROPPED, table)
-
-
-def read_dropped(folder: Folder, xxh3: str, grams: int) -> npt.NDArray[np.bool_]:
-    """bool[G] of `dropped.parquet`."""
-    dropped = np.zeros(grams, bool)
-    dropped[read_table(folder / DROPPED, xxh3)["gram"].to_numpy()] = True
-    return dropped
-
-
-def judge_partition(job: Job, task: tuple[str, str, str]) -> PublishedFile:
-    """Publish the matches of a partition: (its name, checksum of its hits, checksum of the dropped grams)."""
-    name, hits_xxh3, dropped_xxh3 = task
-    index = load(job.folder, job.key, job.params)
-    dropped = read_dropped(job.folder, dropped_xxh3, len(index.table.keys))
-    hits = read_table(job.folder / f"hits/{name}.parquet", hits_xxh3).cast(HITS)
-    judged = judge({n: hits[n].to_numpy() for n in NUMBERS}, index, job.params, dropped)
-    return publish_table(job.folder, f"matches/{name}.parquet", matches_table(hits, judged, index))
-
-
-@dataclass(frozen=True)
-class Recheck:
-    """The index and the n-grams that count nowhere, read when they are first asked for."""
-
-    folder: Folder
-    key: str
-    params: DecontaminateParams
-
-    @cached_property
-    def _index(self) -> Index:
-        return load(self.folder, self.key, self.params)
-
-    @cached_property
-    def _dropped(self) -> npt.NDArray[np.bool_]:
-        return read_dropped(self.folder, "", len(self._index.table.keys))
-
-    def clean(self, text: str) -> bool:
-        """Whether nothing in the text counts."""
-        hits = find_hits(pa.array([text], pa.large_string()), self._index.table)
-        return not judge(hits, self._index, self.params, self._dropped)["acts"].any()
-
-    def words(self, text: str) -> int:
-        """How many words the text has."""
-        data = np.frombuffer(text.encode(), np.uint8)
-        most = most_words(len(data))
-        return int(
-            place_words(
-                data, 0, len(data), rule(), np.empty(most, np.uint64), np.empty(most, np.int64),
-                np.empty(most, np.int64), np.empty(most, np.int32),
-            )
-        )  # fmt: skip

@@ -61,7 +61,7 @@ class Decontamination:
         texts: dict[int, str] = {}
         gone = np.zeros(len(docs), bool)
         for row in sorted(by_row):
-            matches = sorted(by_row[row], key=lambda m: (-m["value"], -m["matched"], m["unit"]))
+            matches = sorted(by_row[row], key=lambda m: (m["near"], -m["value"], -m["matched"], m["unit"]))
             decision = self._decision(matches)
             if self.params.action == "cut":
                 self._cut(docs["text"][row].as_py(), matches, decision, texts, row)
@@ -79,8 +79,9 @@ class Decontamination:
         """A row of `DECISIONS` about a document that stays; the strongest match comes first."""
         failed: dict[str, Row] = {}
         for match in matches:
-            rule = f"{NAME}.{match['part']}"
-            entry = {"stage": NAME, "rule": rule, "value": match["value"], "threshold": self.params.threshold}
+            limit = self.params.near_share if match["near"] else self.params.threshold
+            rule = rule_of(match)
+            entry = {"stage": NAME, "rule": rule, "value": match["value"], "threshold": limit}
             failed.setdefault(rule, entry)
         first = matches[0]
         decision: Row = {
@@ -89,7 +90,7 @@ class Decontamination:
         }  # fmt: skip
         if self.params.action != "report":
             decision |= {
-                "rule": f"{NAME}.{first['part']}", "value": first["value"], "threshold": self.params.threshold,
+                name: failed[rule_of(first)][name] for name in ("rule", "value", "threshold")
             }  # fmt: skip
         return decision
 
@@ -115,6 +116,11 @@ class Decontamination:
             decision |= {"rule": None, "value": None, "threshold": None}
 
 
+def rule_of(match: Row) -> str:
+    """`decontaminate.question`, or `decontaminate.near_question` of a copy with words changed."""
+    return f"{NAME}.{'near_' if match['near'] else ''}{match['part']}"
+
+
 def detail(matches: Sequence[Row]) -> str:
     """Which items, how much of them, and where, in words; no text of either side."""
     named = []
@@ -123,7 +129,8 @@ def detail(matches: Sequence[Row]) -> str:
         others = f" (and {match['items'] - 1} more items)" if match["items"] > 1 else ""
         places = "" if len(match["spans"]) == 1 else f" and {len(match['spans']) - 1} more places"
         named.append(
-            f"{match['set']}#{match['item']}{others} {match['part']}: {match['words']} of {match['of']} words,"
+            f"{match['set']}#{match['item']}{others} {match['part']}: {match['words']} of {match['of']} words"
+            f"{' in order' if match['near'] else ''},"
             f" {first['length']} characters at {first['offset']}{places}"
         )
     if len(matches) > NAMED:
@@ -179,7 +186,7 @@ class Decontaminate(LocalStage):
     """
 
     name = "decontaminate"
-    version = "4"
+    version = "5"
     looks_across = True
 
     def __init__(self, recipe: Recipe) -> None:
@@ -208,10 +215,11 @@ class Decontaminate(LocalStage):
         return Forecast([scan, judge, read, replace(first, gets=first.gets + count), *rest], after)
 
     def check(self) -> list[str]:
-        from corpusmill.pipeline.decontaminate.evalsets import read_items
+        from corpusmill.pipeline.decontaminate.items import read_file, read_note
 
-        read_items(self.sources, self.params.fields)
-        return []
+        readings = (read_file(source, 0, self.params.fields)[1] for source in self.sources)
+        notes = [read_note(*pair) for pair in zip(self.sources, readings, strict=True)]
+        return [note for note in notes if note is not None]
 
     def key_params(self) -> dict[str, Any]:
         """The recipe's, with the bytes of the evaluation files in place of where they lie."""
@@ -242,7 +250,7 @@ class Decontaminate(LocalStage):
         if self.params.action != "cut":
             return Decontamination(self.params, matches, partition)
         from corpusmill.pipeline.decontaminate.index import load_record
-        from corpusmill.pipeline.decontaminate.prepare import Recheck
+        from corpusmill.pipeline.decontaminate.judgement import Recheck
 
         record = load_record(folder)
         if record is None:

@@ -13,13 +13,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.decontaminate.evalsets import Item
+from corpusmill.pipeline.decontaminate.items import LETTERS, Item
 from corpusmill.pipeline.decontaminate.ngram_kernels import keys_and_checks
 from corpusmill.pipeline.engine.shuffle import distinct
 from corpusmill.pipeline.text.buffers import I64, U64
@@ -28,6 +28,18 @@ from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.stages import PARTS, DecontaminateParams
 
 LEAST = 5  # words of a short question: its prefix of so many is what the scan looks for
+ALONE_WORDS, ALONE_LETTERS = 8, 44  # of a short question that counts without its answer
+NEAR_LEAST = 10  # words of what is searched for with words changed
+TAIL = 32  # words of a passage before a short question
+
+
+class Near(NamedTuple):
+    """What is searched for with words changed: words of `Units.hashes`, and the unit that they belong to."""
+
+    unit: int
+    first: int
+    words: int
+    core: tuple[int, int] | None = None  # from which of the words to which half must be found
 
 
 @dataclass
@@ -44,9 +56,15 @@ class Units:
     run_key: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     run_check: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     run_length: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    run_first: I64 = field(default_factory=lambda: np.zeros(0, np.int64))  # where it begins in `hashes`
     run_place: I64 = field(default_factory=lambda: np.zeros(0, np.int64))  # the unit's word where it begins
     prefix_keys: U64 = field(default_factory=lambda: np.zeros(0, np.uint64))
     answers: list[tuple[int, int, int, int]] = field(default_factory=list)  # (unit, key, check, words)
+    near: list[Near] = field(default_factory=list)  # what is searched for with words changed
+    hashes: U64 = field(
+        default_factory=lambda: np.zeros(0, np.uint64)
+    )  # of all words, by which `near` counts
+    lettered: I64 = field(default_factory=lambda: np.zeros(1, np.int64))  # [words + 1], as in `_Words`
     wordless: Counter[str] = field(default_factory=Counter)  # set -> n-grams without a letter, left out
 
 
@@ -69,6 +87,11 @@ class _Words:
         place = self.place[text]
         return int(self.bounds[place]), int(self.bounds[place + 1])
 
+    def marked(self, text: str) -> tuple[U64, I64]:
+        """(hashes of a text's words, 1 for each that has a letter)."""
+        first, last = self.of(text)
+        return self.hashes[first:last], np.diff(self.lettered[first : last + 1])
+
     def count(self, text: str) -> int:
         first, last = self.of(text)
         return last - first
@@ -81,7 +104,7 @@ class _Words:
 
 def make_units(found: Sequence[Item], params: DecontaminateParams) -> Units:
     """The units of all items, in the order of the items."""
-    words = _words(text for item in found for text in _texts(item))
+    words = _words([*LETTERS, *(text for item in found for text in _texts(item))])
     made = Units()
     builder = _Builder(made, words, params)
     for item, records in _united(found, words):
@@ -122,6 +145,8 @@ class _Builder:
         self.owners: list[int] = []
         self.short_starts: list[int] = []
         self.short_answers: dict[int, dict[bytes, str]] = {}
+        self.joined: list[tuple[U64, I64]] = []  # words of texts in a row, which follow those of the texts
+        self.end = len(words.hashes)
 
     def add(self, item: Item) -> None:
         number = len(self.made.items)
@@ -132,6 +157,8 @@ class _Builder:
             self._add_part(item, number, 1, text, None)
         self._add_part(item, number, 2, item.passage, None)
         self._add_part(item, number, 3, item.text, [])
+        if self.words.count(item.question) < self.params.ngram:
+            self._add_joined(item, number)
 
     def _add_part(self, item: Item, number: int, part: int, text: str, answers: list[str] | None) -> None:
         """Register a part of an item (its number among question, answer, passage, text) as a unit; with `answers` None, a
@@ -142,21 +169,22 @@ class _Builder:
         if short:
             if answers is None or count < prefix_of(self.params):
                 return
-            with_answer = count + min((self.words.count(answer) for answer in answers), default=0)
-            if with_answer < self.params.min_words or self.words.lettered[last] == self.words.lettered[first]:
+            shortest = min(answers, key=self.words.count, default=None)
+            if not self._enough(text, shortest):
                 return
+            if self.words.lettered[last] == self.words.lettered[first]:
+                return
+            if count >= ALONE_WORDS and letters_of(text) >= ALONE_LETTERS:
+                answers = []
         same = (item.set, part, self.words.word_key(text))
         if same in self.known:
             unit = self.known[same]
             if self.made.members[unit][-1] != number:
                 self.made.members[unit].append(number)
         else:
-            unit = self.known[same] = len(self.made.sets)
-            self.made.sets.append(item.set)
-            self.made.parts.append(part)
-            self.made.members.append([number])
-            self.made.words.append(count)
-            self.firsts.append(first)
+            unit = self.known[same] = self._unit(item.set, part, number, count, first)
+            if count >= NEAR_LEAST:
+                self.made.near.append(Near(unit, first, count))
             if short:
                 self.starts.append(np.array([first], np.int64))
                 self.lengths.append(count)
@@ -169,6 +197,71 @@ class _Builder:
             for answer in answers or ():
                 mine.setdefault(self.words.word_key(answer), answer)
 
+    def _add_joined(self, item: Item, number: int) -> None:
+        """A short question with what stands beside it, in the orders in which these are usually printed."""
+        words = self.words.marked
+        asked = words(item.question)
+        if len(asked[0]) < 2:
+            return
+        hashes, flags = words(item.passage)
+        if len(hashes):
+            self._join(item, number, [(hashes[-TAIL:], flags[-TAIL:]), asked], 1)
+            self._join(item, number, [asked, (hashes[:TAIL], flags[:TAIL])], 0)
+        for text in item.answers:
+            if len(asked[0]) < prefix_of(self.params) and self._enough(item.question, text):
+                self._join(item, number, [asked, words(text)], least=prefix_of(self.params))
+            elif self.words.count(text) < self.params.ngram:
+                self._join(item, number, [asked, words(text)])
+        offered = [words(text) for text in item.choices]
+        if offered:
+            self._join(item, number, [asked, *offered])
+            letters = [words(letter) for letter in LETTERS[: len(offered)]]
+            pairs = zip(letters, offered, strict=False)
+            self._join(item, number, [asked, *(part for pair in pairs for part in pair)])
+
+    def _enough(self, text: str, answer: str | None) -> bool:
+        """Whether a short part says enough, with its answer if it has one."""
+        words = self.words.count(text) + (self.words.count(answer) if answer is not None else 0)
+        letters = letters_of(text) + (letters_of(answer) if answer is not None else 0)
+        least = self.params.min_letters if answer is None else self.params.min_letters * 3 // 2
+        return words >= self.params.min_words or letters >= least
+
+    def _join(
+        self,
+        item: Item,
+        number: int,
+        parts: Sequence[tuple[U64, I64]],
+        core: int | None = None,
+        least: int | None = None,
+    ) -> None:
+        """Register texts in a row as a near unit, if they have as many words as an n-gram; `core`: of which of them half must be found.
+        Shorter ones are matched whole from `least` words on."""
+        hashes = np.concatenate([part[0] for part in parts])
+        same = (item.set, 0, hashes.tobytes())
+        short = len(hashes) < self.params.ngram
+        if same in self.known or (short and (least is None or len(hashes) < least)):
+            return
+        unit = self.known[same] = self._unit(item.set, 0, number, len(hashes), self.end)
+        edges = np.cumsum([0, *(len(part[0]) for part in parts)]).tolist()
+        inside = None if core is None else (edges[core], edges[core + 1])
+        if short:
+            self.short_starts.append(self.end)
+        else:
+            self.made.near.append(Near(unit, self.end, len(hashes), inside))
+        self.starts.append(np.array([self.end] if short else [], np.int64))
+        self.lengths.append(len(hashes) if short else self.params.ngram)
+        self.joined.append((hashes, np.concatenate([part[1] for part in parts])))
+        self.end += len(hashes)
+
+    def _unit(self, name: str, part: int, number: int, words: int, first: int) -> int:
+        """A new unit; its number."""
+        self.made.sets.append(name)
+        self.made.parts.append(part)
+        self.made.members.append([number])
+        self.made.words.append(words)
+        self.firsts.append(first)
+        return len(self.firsts) - 1
+
     def _ngrams(self, name: str, first: int, last: int) -> npt.NDArray[np.int64]:
         """Where the n-grams with a letter begin."""
         ngram, lettered = self.params.ngram, self.words.lettered
@@ -179,11 +272,15 @@ class _Builder:
 
     def runs(self) -> None:
         """Hash what was gathered."""
-        made, hashes = self.made, self.words.hashes
+        made = self.made
+        made.hashes = hashes = np.concatenate([self.words.hashes, *(part[0] for part in self.joined)])
+        flags = np.concatenate([np.diff(self.words.lettered), *(part[1] for part in self.joined)])
+        made.lettered = np.r_[0, np.cumsum(flags)]
         sizes = [len(starts) for starts in self.starts]
         made.run_unit = np.repeat(np.arange(len(sizes)), sizes)
         made.run_length = np.repeat(np.array(self.lengths, np.int64), sizes)
         starts = np.concatenate([np.zeros(0, np.int64), *self.starts])
+        made.run_first = starts
         made.run_place = starts - np.repeat(np.array(self.firsts, np.int64), sizes)
         made.run_key, made.run_check = keys_and_checks(hashes, starts, made.run_length)
         short = np.array(self.short_starts, np.int64)
@@ -204,6 +301,11 @@ class _Builder:
         """(first word, words) of an answer, of a long one as far as an n-gram goes."""
         first, last = self.words.of(text)
         return first, min(last - first, self.params.ngram)
+
+
+def letters_of(text: str) -> int:
+    """How many letters a text has: what a run of words says, whatever the language, rather than how many they are."""
+    return sum(map(str.isalpha, text))
 
 
 def coverage(unit: I64, place: I64, length: npt.NDArray[Any], units: int) -> I64:

@@ -24,7 +24,7 @@ from corpusmill.pipeline.dedup.job import Job
 from corpusmill.pipeline.engine.publish import publish_table, read_table
 from corpusmill.pipeline.engine.shuffle import Done, File, once
 from corpusmill.pipeline.engine.stage import Partition
-from corpusmill.pipeline.text import unicode_tables, word_rule
+from corpusmill.pipeline.text import preset_shingles, unicode_tables, word_rule
 from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling, permutations
 from corpusmill.schemas import tables
@@ -46,6 +46,7 @@ class Stored(NamedTuple):
 def metadata(params: DedupParams, used: int) -> dict[str, str]:
     """How a table describes its signatures, in the metadata of its schema."""
     theirs = params.preset == "datatrove"
+    datatrove = f"datatrove-0.10.1/unicode-{unicode_tables.VERSION}"
     return {
         "num_perm": str(used),
         "drawn": str(params.num_perm),
@@ -53,7 +54,7 @@ def metadata(params: DedupParams, used: int) -> dict[str, str]:
         "scheme": "datatrove" if theirs else "affine32",
         "shingle": params.shingle,
         "ngram": str(params.ngram),
-        "rule": f"datatrove-0.10.1/unicode-{unicode_tables.VERSION}" if theirs else word_rule.RULE,
+        "rule": datatrove if theirs else preset_shingles.RULES.get(params.preset, word_rule.RULE),
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.escape import spelled
@@ -15,11 +16,22 @@ from corpusmill.common.format import quantity
 from corpusmill.common.ids import named_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.copies import Copy, copies_of
+from corpusmill.pipeline.engine.layout import is_of_stage
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.schemas.augment import MADE
+from corpusmill.schemas.manifest import MANIFEST, StageManifest
 from corpusmill.schemas.tables import KEPT, LEDGER, readable
 
 SHOWN = 10  # documents of one id
+NEAR = ("dedup.minhash", "dedup.containment")
+# By preset, or else by kind of shingle.
+COMPARED = {
+    "code": "runs of {} tokens without comments: names by where they repeat, literals by kind",
+    "short": "runs of {} characters inside words, whatever their order, case, digits and URLs",
+    "datatrove": "runs of {} words, simplified as datatrove does",
+    "word": "runs of {} words",
+    "char": "runs of {} characters",
+}
 
 
 def ledger_folder(run: Folder) -> Folder:
@@ -33,7 +45,8 @@ def ledger_folder(run: Folder) -> Folder:
 
 
 def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
-    """The ledger rows whose doc_id (32 hex digits), source_id or locator is `wanted`, each with its signals.
+    """The ledger rows whose doc_id (32 hex digits), source_id or locator is `wanted`, each with its signals; near-duplicates
+    with what was `compared`.
 
     Raises `UserError` when no row matches.
     """
@@ -67,7 +80,25 @@ def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
         raise UserError(
             f"{wanted}: no such document in {run}: a doc_id (32 hex digits), the input's own id or a locator is wanted"
         )
+    near = [row for row in found if row["rule"] in NEAR]
+    compared = _compared(run) if near else None
+    for row in near:
+        row |= {"compared": compared} if compared else {}
     return [readable(row) for row in found]
+
+
+def _compared(run: Folder) -> str | None:
+    """What the Jaccard similarity of a run's near-duplicates is of, by the parameters of its `dedup`; None if they are not there."""
+    for file in (run / "dedup" / MANIFEST, run / MANIFEST):
+        try:
+            data = file.read()
+            params = StageManifest.model_validate_json(data).params if is_of_stage(data) else {}
+        except (FileNotFoundError, ValidationError):
+            continue
+        if "ngram" in params and "preset" in params:
+            units = COMPARED.get(params["preset"]) or COMPARED[params["shingle"]]
+            return units.format(params["ngram"])
+    return None
 
 
 def _of_copy(copy: Copy) -> dict[str, Any]:
@@ -139,6 +170,8 @@ def explain(row: dict[str, Any]) -> str:
         lines.append(f"  copy        {copy['doc_id']} by {copy['by']}: {copy['outcome']}")
     if row["duplicate_of"]:
         lines.append(f"  duplicate   of {row['duplicate_of']}, exact Jaccard {_number(row['jaccard'])}")
+        if row.get("compared"):
+            lines.append(f"  compared    {row['compared']}")
     if row["cluster_id"]:
         lines.append(f"  cluster     {row['cluster_id']}")
     for failed in row["failed"] or []:

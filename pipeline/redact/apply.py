@@ -45,9 +45,13 @@ class Redactor:
             value = self.known.spelled(kind, value)
         return pseudonym(self.key, kind, value, self.params.phone_regions)
 
-    def find(self, texts: pa.LargeStringArray) -> tuple[dict[int, list[Edit]], dict[int, Counter[str]]]:
-        """(row -> its edits, row -> finds by kind) of the texts that have any."""
-        return find_edits(texts, self.look, self.replacement)
+    def find(
+        self, texts: pa.LargeStringArray, languages: pa.StringArray | None = None
+    ) -> tuple[dict[int, list[Edit]], dict[int, Counter[str]]]:
+        """(row -> its edits, row -> finds by kind) of the texts that have any. `languages`: of the texts, where known."""
+        return find_edits(
+            texts, self.look, self.replacement, languages if self.params.phone_languages else None
+        )
 
     def column(self, values: pa.Array, name: str) -> tuple[pa.Array, dict[int, Counter[str]]]:
         """(the column, row -> finds by kind) of a column besides the text. A model reads no URLs and no ids."""
@@ -73,7 +77,7 @@ def redact(docs: pa.Table, params: RedactParams, key: bytes = b"", known: Known 
     batches, rows, counters = [], [], Counter[str]()
     for batch in batches_of(docs):
         texts = batch["text"].combine_chunks()
-        edits, in_text = redactor.find(texts)
+        edits, in_text = redactor.find(texts, batch["language"].combine_chunks())
         changed, finds = _fields(batch, redactor)
         finds["text"] = in_text
         touched = sorted({row for found in finds.values() for row in found})

@@ -12,12 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpusmill.pipeline.redact import SEPARATOR, Hit, Kind
+from corpusmill.pipeline.redact import SEPARATOR, Hit, Kind, identifier_labels
 from corpusmill.pipeline.redact.addresses import coins, emails, hardware, ipv4, ipv6
+from corpusmill.pipeline.redact.identifiers import identifiers
 from corpusmill.pipeline.redact.identity_numbers import NUMBERS, cards, iban_length, national, ssns
 from corpusmill.pipeline.redact.kernels import (
     ASSIGNED,
     AT,
+    CANDIDATES,
     CARD,
     CARD_TABLE,
     COIN,
@@ -25,7 +27,9 @@ from corpusmill.pipeline.redact.kernels import (
     IBAN,
     IP4,
     IP6,
+    LABELLED,
     MAC,
+    MASKED,
     NUMBER,
     PEM,
     PHONE,
@@ -36,8 +40,12 @@ from corpusmill.pipeline.redact.kernels import (
 )  # fmt: skip
 from corpusmill.pipeline.redact.kernels.candidates import candidates
 from corpusmill.pipeline.redact.known import Known
+from corpusmill.pipeline.redact.masked_phones import masked_phones
 from corpusmill.pipeline.redact.models import Detector, find_spans
-from corpusmill.pipeline.redact.phones import phones, plans
+from corpusmill.pipeline.redact.other_digits import Folded, fold
+from corpusmill.pipeline.redact.phone_plans import plans
+from corpusmill.pipeline.redact.phone_words import regions_of_language
+from corpusmill.pipeline.redact.phones import phones
 from corpusmill.pipeline.redact.pseudonyms import is_own, is_tag
 from corpusmill.pipeline.redact.secrets import armoured, assigned, formats, query, userinfo
 from corpusmill.schemas.stages import MODEL_KINDS
@@ -68,11 +76,25 @@ class Look(NamedTuple):
     known: Known | None = None  # what was recognised elsewhere
 
 
-def find(buffer: bytes, look: Look, more: Sequence[Hit] = ()) -> list[Hit]:
+class Languages(NamedTuple):
+    """The languages of the texts of a buffer."""
+
+    offsets: npt.NDArray[np.int64]  # of the texts, and the end
+    codes: npt.NDArray[np.int64]  # per text a place in `regions`
+    regions: Sequence[tuple[str, ...]]  # by which telephone numbers are read in it
+
+    def at(self, place: int) -> tuple[str, ...]:
+        """The regions of the text that holds the byte at `place`."""
+        return self.regions[int(self.codes[np.searchsorted(self.offsets, place, side="right") - 1])]
+
+
+def find(
+    buffer: bytes, look: Look, more: Sequence[Hit] = (), languages: Languages | None = None
+) -> list[Hit]:
     """Non-overlapping finds in a buffer of separated texts, in order. Of finds that overlap, the earliest
     start wins, then the longest, then what was recognised here, then the kind named first. `more`: finds made elsewhere."""
-    known = look.known.find(buffer) if look.known is not None else ()
-    hits = [*_all(buffer, look), *more, *known]
+    folded = fold(buffer)
+    hits = [*more, *_recognised(buffer, look, folded, languages)]
     rank = {kind: place for place, kind in enumerate(look.kinds)}
     hits.sort(key=lambda hit: (hit.start, -hit.end, hit.known, rank.get(hit.kind, 0)))
     chosen: list[Hit] = []
@@ -86,12 +108,31 @@ def find(buffer: bytes, look: Look, more: Sequence[Hit] = ()) -> list[Hit]:
     return chosen
 
 
-def _all(buffer: bytes, look: Look) -> Iterator[Hit]:
+def _recognised(
+    buffer: bytes, look: Look, folded: Folded | None, languages: Languages | None
+) -> Iterator[Hit]:
+    """Finds in a buffer, looked for in what it was folded to."""
+    read = buffer if folded is None else folded.buffer
+    known = look.known.find(read) if look.known is not None else ()
+    for hit in (*_all(read, look, folded, languages), *known):
+        yield (
+            hit if folded is None else hit._replace(start=folded.place(hit.start), end=folded.place(hit.end))
+        )
+
+
+def _all(buffer: bytes, look: Look, folded: Folded | None, languages: Languages | None) -> Iterator[Hit]:
     kinds = frozenset(look.kinds)
     data = np.frombuffer(buffer, dtype=np.uint8)
-    for kind, start, end in candidates(data, wanted(kinds), plans(look.regions), iban_lengths()).tolist():
+    inferred = () if languages is None else tuple(dict.fromkeys(r for row in languages.regions for r in row))
+    table = candidates(data, wanted(kinds), plans(look.regions, inferred), iban_lengths())
+    for kind, start, end in table.tolist():
         if kind == PHONE:
-            yield from phones(buffer, start, end, look.regions)
+            own = languages.at(folded.place(start) if folded else start) if languages is not None else ()
+            yield from phones(buffer, start, end, look.regions, own)
+        elif kind == LABELLED:
+            yield from identifiers(buffer, start, kinds)
+        elif kind == MASKED:
+            yield from masked_phones(buffer, start, end)
         elif kind == IP4:
             yield from ipv4(buffer, start, end, look.every_ip)
         elif kind == AT:
@@ -125,14 +166,14 @@ def _all(buffer: bytes, look: Look) -> Iterator[Hit]:
 _CANDIDATES: dict[Kind, tuple[int, ...]] = {
     "email": (AT,), "url_credential": (USERINFO, QUERY), "ip": (IP4, IP6), "mac": (MAC,), "card": (CARD, CARD_TABLE),
     "iban": (IBAN,), "ssn": (SSN,), "crypto": (COIN,), "secret": (FORMAT, PEM, ASSIGNED), "phone": (PHONE,),
-    **dict.fromkeys(NUMBERS, (NUMBER, WORD)),
+    "masked_phone": (MASKED,), **dict.fromkeys(NUMBERS, (NUMBER, WORD)), **dict.fromkeys(identifier_labels.KINDS, (LABELLED,)),
 }  # fmt: skip
 
 
 @lru_cache(maxsize=64)
 def wanted(kinds: frozenset[Kind]) -> npt.NDArray[np.bool_]:
     """bool per class of candidates: whether a detector of the kinds looks at it."""
-    table = np.zeros(QUERY + 1, np.bool_)
+    table = np.zeros(CANDIDATES, np.bool_)
     for kind in kinds:
         table[list(_CANDIDATES.get(kind, ()))] = True
     return table
@@ -146,21 +187,21 @@ def iban_lengths() -> npt.NDArray[np.uint8]:
 
 
 def find_edits(
-    texts: pa.LargeStringArray, look: Look, replace: Replace
+    texts: pa.LargeStringArray, look: Look, replace: Replace, languages: pa.StringArray | None = None
 ) -> tuple[dict[int, list[Edit]], dict[int, Counter[str]]]:
     """(row -> its edits, in order; row -> finds by kind) for the rows that have any.
 
     What was written is scanned again until nothing is found, since a replacement moves its neighbours closer
     to a context word: so a second pass over the output has nothing left to do. A find may so
     take the place of an earlier one, and its edit that of the earlier edit; `finds` counts both. It counts those that were
-    recognised elsewhere also as `everywhere/<kind>`.
+    recognised elsewhere also as `everywhere/<kind>`. `languages`: of the texts, where they are known.
     """
     edits: dict[int, list[Edit]] = {}
     finds: dict[int, Counter[str]] = {}
     rows = np.arange(len(texts))
-    current = texts
+    current, spoken = texts, languages
     for _ in range(MAX_ROUNDS):
-        found = _scan(current, look, replace)
+        found = _scan(current, look, replace, spoken)
         if not found:
             break
         for place, new in found.items():
@@ -171,11 +212,14 @@ def find_edits(
             counts.update(f"{KNOWN}{edit.kind}" for edit in new if edit.known)
         places = sorted(found)
         current = rewrite(current.take(pa.array(places)), {i: found[row] for i, row in enumerate(places)})
+        spoken = None if spoken is None else spoken.take(pa.array(places))
         rows = rows[places]
     return edits, finds
 
 
-def _scan(texts: pa.LargeStringArray, look: Look, replace: Replace) -> dict[int, list[Edit]]:
+def _scan(
+    texts: pa.LargeStringArray, look: Look, replace: Replace, languages: pa.StringArray | None
+) -> dict[int, list[Edit]]:
     if len(texts) == 0:
         return {}
     large = pa.large_string()
@@ -183,7 +227,8 @@ def _scan(texts: pa.LargeStringArray, look: Look, replace: Replace) -> dict[int,
     offsets = text_offsets(joined)
     buffer = joined.buffers()[2].slice(int(offsets[0]), int(offsets[-1] - offsets[0])).to_pybytes()
     offsets = offsets - offsets[0]
-    hits = find(buffer, look, _by_model(texts, offsets, look) if look.detector else ())
+    more = _by_model(texts, offsets, look) if look.detector else ()
+    hits = find(buffer, look, more, None if languages is None else _regions(languages, offsets))
     rows = np.searchsorted(offsets, np.array([hit.start for hit in hits], dtype=np.int64), side="right") - 1
     found: dict[int, list[Edit]] = {}
     for hit, row in zip(hits, rows.tolist(), strict=True):
@@ -191,6 +236,15 @@ def _scan(texts: pa.LargeStringArray, look: Look, replace: Replace) -> dict[int,
         value = replace(hit.kind, buffer[hit.start : hit.end])
         found.setdefault(row, []).append(Edit(hit.start - base, hit.end - base, hit.kind, value, hit.known))
     return found
+
+
+def _regions(languages: pa.StringArray, offsets: npt.NDArray[np.int64]) -> Languages | None:
+    """The regions of texts of these languages; None where there are none."""
+    coded = languages.dictionary_encode("encode")
+    regions = [regions_of_language(code) if code else () for code in coded.dictionary.to_pylist()]
+    if not any(regions):
+        return None
+    return Languages(offsets, coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), regions)
 
 
 def _by_model(texts: pa.LargeStringArray, offsets: npt.NDArray[np.int64], look: Look) -> list[Hit]:

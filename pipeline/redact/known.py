@@ -11,7 +11,7 @@ import hashlib
 import hmac
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 from unicodedata import normalize
 
 import numpy as np
@@ -29,9 +29,11 @@ from corpusmill.pipeline.redact.kernels.known import (
     occurrences,
 )
 from corpusmill.pipeline.redact.kernels.siphash import hash_all
+from corpusmill.pipeline.redact.other_digits import ascii_digits
 from corpusmill.pipeline.redact.pseudonyms import normal_form
+from corpusmill.schemas.stages import EVERYWHERE
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[Kind, ...] = EVERYWHERE
 Entries = npt.NDArray[np.uint64]
 Message = bytes
 _PHONE = b"+"  # class of a number with its country's code, which is found by `spelled` alone
@@ -44,6 +46,7 @@ def derived_key(secret: bytes) -> bytes:
 
 def messages(kind: Kind, value: bytes, regions: tuple[str, ...]) -> set[Message]:
     """What is hashed of a recognised datum, in all spellings in which it is looked for."""
+    value = ascii_digits(value)
     text = normalize("NFC", value.decode("utf-8", "replace"))
     if kind == "email":
         return {b"@" + form.encode().lower() for form in (text, text.lower())}
@@ -160,6 +163,7 @@ class Known(NamedTuple):
 
     def spelled(self, kind: Kind, value: bytes) -> bytes:
         """A datum in a spelling whose normal form is that under which it was recognised, so that its pseudonym is the same."""
+        value = ascii_digits(value)
         if kind == "email":
             return value.replace(b"%40", b"@")
         return self._with_country(value) if kind == "phone" else value

@@ -1,84 +1,22 @@
 """Telephone numbers, in groups of digits, by the numbering plans of the `phonenumbers` library.
 
-International numbers (`+…`, `00…`) anywhere; national ones by the plans of the regions that the user names,
-and only as people write them: grouped, or beside a word such as "phone". A number that its plan calls
-possible but has not assigned counts when its form leaves no doubt (a `+`, `(212) 555-…`, an extension).
+International numbers (`+…`, `00…`, `(34) …`) anywhere; any number right behind a label of `phone_words`; national ones by the
+plans of the regions that the user names, and only as people write them: grouped, or beside a word about telephones. Of regions that
+the document's language, its script or the language of such a word make likely, a number must be assigned by its plan, and stand
+beside such a word or in the groups that are usual there. Elsewhere a number that its plan calls possible but has not assigned counts
+when its form leaves no doubt (a `+`, `(212) 555-…`, an extension).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from corpusmill.pipeline.redact import ALNUM, DIGITS, Hit, after, before, context
-
-
-@lru_cache(maxsize=256)
-def plan(region: str) -> tuple[tuple[int, ...], str]:
-    """Lengths of a region's national numbers, and the prefix that is dialled before them."""
-    import phonenumbers
-
-    data = phonenumbers.PhoneMetadata.metadata_for_region(region)
-    if data is None:
-        return (), ""
-    lengths = data.general_desc.possible_length if data.general_desc else ()
-    return tuple(lengths), data.national_prefix or ""
-
-
-def plans(regions: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The regions' plans as `kernels.candidates.run` takes them: a row that is 1 if the North American plan is one of
-    them, then per region the first digit of its national prefix (-1: none), the prefix's length, a bit per length."""
-    rows = [(int(any(nanp(region) for region in regions)), 0, 0)]
-    for region in regions:
-        sizes, prefix = plan(region)
-        bits = sum(1 << size for size in sizes)
-        rows.append((int(prefix[0]) if prefix else -1, len(prefix), bits))
-    return np.array(rows, dtype=np.int64)
-
-
-@lru_cache(maxsize=256)
-def nanp(region: str) -> bool:
-    """Whether the region is of the North American plan."""
-    import phonenumbers
-
-    return bool(phonenumbers.country_code_for_region(region) == 1)
-
-
-def known_region(region: str) -> bool:
-    """Whether `phonenumbers` has a plan for the region (ISO 3166, upper case)."""
-    import phonenumbers
-
-    return region in phonenumbers.SUPPORTED_REGIONS
-
-
-@lru_cache(maxsize=4096)
-def possible(number: str, region: str | None) -> bool:
-    """Whether a number has a length that its plan knows."""
-    import phonenumbers
-
-    try:
-        parsed = phonenumbers.parse(number, region)
-    except phonenumbers.NumberParseException:
-        return False
-    return bool(
-        phonenumbers.is_possible_number_with_reason(parsed) == phonenumbers.ValidationResult.IS_POSSIBLE
-    )
-
-
-@lru_cache(maxsize=4096)
-def valid(number: str, region: str | None) -> bool:
-    """Whether a number is in a range that its plan has assigned."""
-    import phonenumbers
-
-    try:
-        return bool(phonenumbers.is_valid_number(phonenumbers.parse(number, region)))
-    except phonenumbers.NumberParseException:
-        return False
+from corpusmill.pipeline.redact import ALNUM, DIGITS, Hit, after, before, context, phone_words
+from corpusmill.pipeline.redact.identifiers import label
+from corpusmill.pipeline.redact.phone_labels import Beside, is_behind, is_count, is_glued, is_other
+from corpusmill.pipeline.redact.phone_plans import fits, nanp, plan, possible, usual_groups, valid
 
 
 class Group(NamedTuple):
@@ -90,41 +28,38 @@ class Group(NamedTuple):
     separator: bytes
 
 
+class Regions(NamedTuple):
+    """Whose plans are tried: those that the user names, and those of the document's language."""
+
+    named: Sequence[str]
+    of_language: Sequence[str] = ()
+
+
 _GROUP = re.compile(rb"[0-9]+")
 _BLANKS = re.compile(rb"\xc2\xa0|\xe2\x80\xaf")
 _DASHES = re.compile(rb"\xe2\x80[\x90-\x95]")
 
-# `kernels.digit_groups.HINTS` knows three letters of each word here, and passes nothing without one.
-_CONTEXT = re.compile(
-    rb"(?i)phone|\btel\b|\btel[.:]|\bfax|\bcall|mobile|\bcell|contact|whatsapp|\bsms\b|\btext\b|hotline|\bdial|\bph[.:]"
-    rb"|\breach\b|\bring\b|\xe2\x98\x8e|\xf0\x9f\x93\x9e|\xe2\x9c\x86"
+_EXTENSION = re.compile(
+    rb"(?:,?[ \t]?\(?(?:"
+    + phone_words.extensions()
+    + rb")[.:]?[ \t]?|[ \t]?x[ \t]?)[0-9]{1,6}\)?(?![0-9A-Za-z])"
 )
-# A label or request right before it: then any grouping will do, of any country's plan or none.
-_LABEL = re.compile(
-    rb"(?i)(?:(?:phone|telephone|\btel|fax|mobile|cell|whatsapp|hotline)"
-    rb"(?: (?:no\.?|number|nr\.?|#))?(?: is)?\.?[ \t]?[:=]?"
-    rb"|\b(?:call|reach|text|ring|dial)(?: me| us| him| her| them)?(?: on| at)?:?"
-    rb"|\b(?:answer(?:ing|s|ed)? (?:on|at)|messages? to))\s{0,3}$"
-)
-# A label right behind it: "… fax", "…-Office". Rooms and years have offices too, so the label must end something.
-_BEHIND = re.compile(
-    rb"(?i)[ \t]?[-,(]?[ \t]?(?:fax|mobile|cell|phone|(?:office|work|home)(?=[\s,;.)\\]*(?:$|[\r\n,;)\\])))"
-    rb"(?![a-z0-9])"
-)
-_OTHER = re.compile(
-    rb"(?i)isbn|issn|\bdoi\b|oclc|pmid|lccn|arxiv|\bssn\b|invoice|\border\b|\bcase\b|ticket|version|section|\bserial"
-    rb"|\bpatent|\bpp?\.|\bpages?\b|\bisin\b|\bean\b|\bupc\b|\biban\b|\baccount\b"
-)
-_EXTENSION = re.compile(rb"[ \t]?(?:x|ext\.?|extension)[ \t]?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
+_SHORT = re.compile(rb"(?:[ ]?/[ ]?[0-9]{1,3}(?![0-9A-Za-z/.-]|[ ][0-9]))+")  # 91 123 45 67/68
 _MAX_GROUPS = 7
 _NANP_SHAPES = {(3, 3, 4), (1, 3, 3, 4), (3, 7), (1, 10)}
+_ENDS = (b" ", b" (", b"(")
 
 
-def phones(buffer: bytes, start: int, end: int, regions: Sequence[str]) -> Iterator[Hit]:
-    """Telephone numbers in groups of digits from `start` to `end`, with their `+`, parenthesis and extension."""
-    groups, first = _groups(buffer, start, end), 0
-    while first < len(groups):
-        hit, first = _at(buffer, groups, first, regions)
+def phones(
+    buffer: bytes, start: int, end: int, regions: Sequence[str], of_language: Sequence[str] = ()
+) -> Iterator[Hit]:
+    """Telephone numbers in groups of digits from `start` to `end`, with their sign, parenthesis and extension. `of_language`:
+    the regions of the document's language."""
+    segment = _Segment(buffer, _groups(buffer, start, end), Regions(regions, of_language))
+    first, listed = 0, False
+    while first < len(segment.groups):
+        hit, first = segment.at(first, listed)
+        listed = hit is not None
         if hit:
             yield hit
 
@@ -139,52 +74,71 @@ def _groups(buffer: bytes, start: int, end: int) -> list[Group]:
     return groups
 
 
-def _at(buffer: bytes, groups: list[Group], first: int, regions: Sequence[str]) -> tuple[Hit | None, int]:
-    """The number that begins with this group, and the group to go on with."""
-    start, plus, paren = _opening(buffer, groups, first)
-    if not _left_free(buffer, groups, first, start, plus):
+class _Segment(NamedTuple):
+    buffer: bytes
+    groups: list[Group]
+    regions: Regions
+
+    def at(self, first: int, listed: bool) -> tuple[Hit | None, int]:
+        """The number that begins with this group, and the group to look at next. `listed`: right behind another number."""
+        buffer, groups = self.buffer, self.groups
+        start, plus, paren = _opening(buffer, groups, first)
+        if not _left_free(buffer, groups, first, start, plus, listed):
+            return None, first + 1
+        total, beside, sizes = 0, None, []
+        for last in range(first, min(first + _MAX_GROUPS, len(groups))):
+            total += len(groups[last].digits)
+            sizes.append(total)
+            if total > 18:
+                break
+        for offset in range(len(sizes) - 1, -1, -1):
+            last = first + offset
+            if sizes[offset] < 7:
+                break
+            end, extension = _closing(buffer, groups, last)
+            if end is None:
+                continue
+            if beside is None:
+                beside = Beside.of(buffer, start)
+            chosen = groups[first : last + 1]
+            if self._is_phone(chosen, first, last, start, end, plus, paren, extension, beside, listed):
+                short = _SHORT.match(after(buffer, end, 16)) if beside.labelled and not extension else None
+                if short:
+                    end += short.end()
+                    while last + 1 < len(groups) and groups[last + 1].end <= end:
+                        last += 1
+                return Hit(start, end, "phone"), last + 1
         return None, first + 1
-    total, left = 0, b""
-    has_context: bool | None = None  # whether a word about telephones stands before it
-    sizes = []
-    for last in range(first, min(first + _MAX_GROUPS, len(groups))):
-        total += len(groups[last].digits)
-        sizes.append(total)
-        if total > 17:
-            break
-    for offset in range(len(sizes) - 1, -1, -1):
-        last = first + offset
-        if sizes[offset] < 7:
-            break
-        end, extension = _closing(buffer, groups, last)
-        if end is None:
-            continue
-        chosen = groups[first : last + 1]
+
+    def _is_phone(
+        self, chosen: list[Group], first: int, last: int, start: int, end: int, plus: bool, paren: bool,
+        extension: bool, beside: Beside, listed: bool,
+    ) -> bool:  # fmt: skip
+        groups, buffer = self.groups, self.buffer
+        whole = last == len(groups) - 1 or groups[last + 1].separator == b"/"
+        if not whole and groups[last + 1].separator not in _ENDS:
+            return False
+        size = sum(len(group.digits) for group in chosen)
+        label = (first == 0 and beside.labelled) or (listed and first > 0 and groups[first].separator == b"/")
+        ordinary = not _dated(chosen) and not _quad(chosen) and not _zeros(chosen)
+        if label and len(chosen) == 1 and size < 10 and chosen[0].digits[0] != "0":
+            label = not is_count(buffer, start)
+        if size <= 15 and ordinary and whole:
+            if label or (last == len(groups) - 1 and _behind(buffer, end, chosen)):
+                return True
+            if beside.far and first == 0 and size >= 8 and len(chosen) > 1 and not _thousands(chosen):
+                return True
+        if whole and last < len(groups) - 1 and beside.word is None and not plus:
+            return False
         alone = first == 0 and last == len(groups) - 1
-        if has_context is None:
-            left = context(buffer, start, 40)
-            has_context = _CONTEXT.search(left) is not None
-        sure = extension or paren or has_context
-        labelled = sizes[offset] <= 15 and (
-            (alone and _LABEL.search(left) is not None)
-            or (last == len(groups) - 1 and _behind(buffer, end, chosen))
-        )
-        labelled = (
-            labelled
-            and not _dated(chosen)
-            and not _quad(chosen)
-            and not all(group.digits == "000" for group in chosen[2:] or [chosen[0]])
-        )
-        if labelled or _is_phone(buffer, chosen, start, plus, sure, has_context, alone, regions):
-            return Hit(start, end, "phone"), last + 1
-    return None, first + 1
+        return _by_plan(buffer, chosen, start, plus, paren, extension, beside.word, alone, self.regions)
 
 
 def _behind(buffer: bytes, end: int, groups: list[Group]) -> bool:
     """Whether a label follows the number that ends at `end`, and its groups are as people write them."""
     if len(groups) > 5 or any(len(group.digits) < 2 for group in groups[1:]):
         return False
-    return _BEHIND.match(after(buffer, end, 24)) is not None
+    return is_behind(after(buffer, end, 24))
 
 
 def _opening(buffer: bytes, groups: list[Group], first: int) -> tuple[int, bool, bool]:
@@ -201,9 +155,11 @@ def _opening(buffer: bytes, groups: list[Group], first: int) -> tuple[int, bool,
     return start, plus, paren
 
 
-def _left_free(buffer: bytes, groups: list[Group], first: int, start: int, plus: bool) -> bool:
+def _left_free(
+    buffer: bytes, groups: list[Group], first: int, start: int, plus: bool, listed: bool
+) -> bool:  # fmt: skip
     if first > 0:
-        return groups[first].separator in (b" ", b" (")
+        return groups[first].separator in _ENDS or (listed and groups[first].separator == b"/")
     left = before(buffer, start, 2)
     if not left:
         return True
@@ -212,6 +168,8 @@ def _left_free(buffer: bytes, groups: list[Group], first: int, start: int, plus:
         or left[-1] in b"_#$@%&/\\.-+*^~"
         or left.endswith((b"\xc2\xa3", b"\xc2\xa5", b"\xac"))
     ):
+        if left[-1] == 46 and len(left) == 2 and left[0] not in DIGITS:  # "Tel.91 …": `labelled` decides
+            return is_glued(buffer, start)
         return plus and left[-1] in b"/.-&*~"
     if plus and left[-1] in b")]":
         return False
@@ -222,44 +180,89 @@ def _closing(buffer: bytes, groups: list[Group], last: int) -> tuple[int | None,
     """Where a number ends after this group, its extension included; None where more digits belong to it."""
     end = groups[last].end
     if last < len(groups) - 1:
-        return (end, False) if groups[last + 1].separator in (b" ", b" (") else (None, False)
-    right = after(buffer, end, 24)
-    extension = _EXTENSION.match(right)
+        return (end, False) if groups[last + 1].separator in (*_ENDS, b"/") else (None, False)
+    right = after(buffer, end, 32)
+    extension = _EXTENSION.match(right.lower())
     if extension:
         return end + extension.end(), True
     if right and (right[0] in ALNUM or right[0] in b"_%@&="):
         return None, False
-    if right.startswith(b"-") and _BEHIND.match(right):
+    if right.startswith(b"-") and is_behind(right):
         return end, False
     if len(right) > 1 and right[0] in b".,-/:" and right[1] in (DIGITS if right[0] in b".," else ALNUM):
         return None, False
     return end, False
 
 
-def _is_phone(
-    buffer: bytes, groups: list[Group], start: int, plus: bool, sure: bool, has_context: bool, alone: bool,
-    regions: Sequence[str],
+def _by_plan(
+    buffer: bytes, groups: list[Group], start: int, plus: bool, paren: bool, extension: bool, word: bytes | None,
+    alone: bool, regions: Regions,
 ) -> bool:  # fmt: skip
-    digits = "".join(group.digits for group in groups)
+    """Whether a plan has the number, in a form that its surroundings make believable."""
+    sure = extension or paren or word is not None
+    trunk = [
+        group for group in groups if not (group.digits == "0" and b"(" in group.separator)
+    ]  # +49 (0) 30 …
+    digits = "".join(group.digits for group in trunk)
     separators = {group.separator for group in groups[1:]}
     if plus:
         return 8 <= len(digits) <= 15 and possible("+" + digits, None)
-    if _dated(groups) or _quad(groups) or _OTHER.search(context(buffer, start, 24)):
+    if _dated(groups) or _quad(groups) or is_other(context(buffer, start, 24).lower()):
         return False
-    inner = {group.separator for group in groups[2 if groups[0].digits == "1" else 1 :]}
-    if any(b"(" in separator for separator in inner):
+    bracketed = paren and len(groups) > 1 and b")" in groups[1].separator and len(groups[0].digits) <= 5
+    if bracketed and (len(groups) > 3 or word is not None) and valid("+" + digits.removeprefix("00"), None):
+        return True  # (34) 91 …
+    inner = {group.separator for group in trunk[2 if trunk[0].digits == "1" else 1 :]}
+    dialled = groups[0].digits.startswith("00") and len(groups[0].digits) <= 5 and len(digits) <= 17
+    if any(b"(" in separator for separator in inner) and not (dialled or trunk[0].digits in ("0", "7", "8")):
         return False  # "606.345 (2024)": only an area's code stands in parentheses
     if not alone and separators <= {b" "} and not sure:  # three numbers of a table's row
         return False
-    dialled = groups[0].digits.startswith("00") and len(groups[0].digits) <= 5 and len(digits) <= 17
-    if dialled and (len(groups) > 2 or has_context):
+    if digits == "00" + digits[2:] and trunk[0].digits == "00" and len(trunk) > 3:  # 00 49 30 …
+        return valid("+" + digits[2:], None)
+    if dialled and (len(groups) > 2 or word is not None):
         return (possible if sure or separators == {b"-"} else valid)("+" + digits[2:], None)
-    for region in regions:
-        if not _shaped(groups, digits, separators, region, sure, has_context):
+    for region in regions.named:
+        if not _shaped(groups, digits, separators, region, sure, word is not None):
             continue
         certain = sure or (nanp(region) and separators in ({b"-"}, {b"."}))
         if (possible if certain else valid)(digits, region):
             return True
+    return _inferred(buffer, groups, digits, start, paren, word, alone, regions)
+
+
+def _inferred(
+    buffer: bytes, groups: list[Group], digits: str, start: int, paren: bool, word: bytes | None, alone: bool,
+    regions: Regions,
+) -> bool:  # fmt: skip
+    """Whether a region that language or script make likely has assigned the number."""
+    likely = dict.fromkeys(regions.of_language)
+    if word is not None:
+        likely |= dict.fromkeys(phone_words.regions_of_word(word))
+    if not likely:
+        left, right = before(buffer, start, 24), after(buffer, groups[-1].end, 24)
+        if left.isascii() and right.isascii():
+            return False
+        likely |= dict.fromkeys(
+            phone_words.regions_of_script(left) or phone_words.regions_of_script(right[::-1])
+        )
+    if not likely or _zeros(groups) or (_thousands(groups) and (word is None or len(digits) < 9)):
+        return False
+    if word is None and not (alone and (len(groups) > 2 or paren)):
+        return False
+    if word is not None and label(context(buffer, start, 72).decode("utf-8", "ignore"))[0] is not None:
+        return False  # an identifier's, and the word about telephones is of another line or clause
+    if len(groups) == 1 and digits[0] != "0":
+        left = before(buffer, start, 40)
+        if len(digits) < 9 or b"\n" in left[-24:] or is_count(buffer, start):
+            return False
+    shape = tuple(len(group.digits) for group in groups)
+    opened = after(buffer, groups[-1].end, 2) == b" (" and groups[0].separator == b""
+    for region in likely:
+        if region not in regions.named and fits(digits, region) and valid(digits, region):
+            usual = shape == usual_groups(digits, region) or (len(shape) > 3 and min(shape) > 1)
+            if usual or ((alone or opened) and (word is not None or paren)):
+                return True
     return False
 
 
@@ -309,4 +312,19 @@ def _quad(groups: list[Group]) -> bool:
         len(groups) == 4
         and all(group.separator == b"." for group in groups[1:])
         and all(int(group.digits) < 256 for group in groups)
+    )
+
+
+def _zeros(groups: list[Group]) -> bool:
+    """A round number: 5 000 000."""
+    return all(group.digits == "000" for group in groups[2:] or [groups[0]])
+
+
+def _thousands(groups: list[Group]) -> bool:
+    """Groups of three behind a first of at most three: a count, an amount."""
+    separators = {group.separator for group in groups[1:]}
+    return (
+        len(groups[0].digits) <= 3
+        and all(len(group.digits) == 3 for group in groups[1:])
+        and separators <= {b" ", b"."}
     )

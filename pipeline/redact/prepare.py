@@ -59,8 +59,8 @@ class Collect:
         secret = b"" if self.key else read_key(self.params.key_env)
         # What a model finds is not collected.
         noting = _Noting(self.params.model_copy(update={"model": None}), secret)
-        for batch in batches_of(partition.read(["text", *SEEN])):
-            noting.find(batch["text"].combine_chunks())
+        for batch in batches_of(partition.read(["text", "language", *SEEN])):
+            noting.find(*(batch[name].combine_chunks() for name in ("text", "language")))
             for name in SEEN:
                 noting.column(batch[name].combine_chunks(), name)
         return entries(noting.values, self.key or derived_key(secret), tuple(self.params.phone_regions))

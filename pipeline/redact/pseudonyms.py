@@ -28,7 +28,9 @@ from unicodedata import normalize
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.redact import TAG, Kind
 from corpusmill.pipeline.redact.addresses import base58check, bech32, eip55, is_base58check
+from corpusmill.pipeline.redact.identifier_labels import KINDS as IDENTIFIERS
 from corpusmill.pipeline.redact.identity_numbers import compact
+from corpusmill.pipeline.redact.other_digits import ascii_digits
 
 
 class Draw:
@@ -235,7 +237,10 @@ OWN = re.compile(
     rb"user-[0-9a-f]{16}@example\.com|user-[0-9a-f]{8}:secret-[0-9a-f]{16}|secret-[0-9a-f]{16}"
     rb"|198\.1[89]\.[0-9]{1,3}\.[0-9]{1,3}|2001:db8(?::[0-9a-f]{4}){6}|02:00:5e(?::[0-9a-f]{2}){3}"
     rb"|ZZ[0-9]{2}[0-9A-Z]{11,30}|000-[0-9]{2}-[0-9]{4}|0x0{8}[0-9a-fA-F]{32}|tb1q[02-9ac-hj-np-z]{38}"
-    rb"|(?:Person|Address) [0-9a-f]{8}|" + OWN_CARDS + b"|" + own_phones()
+    rb"|(?:Person|Address) [0-9a-f]{8}|id-[0-9a-f]{16}|\*{3}-\*{3}-01[0-9]{2}|"
+    + OWN_CARDS
+    + b"|"
+    + own_phones()
 )
 MARGIN = 80  # bytes; no pseudonym is longer
 _TEST_COIN = re.compile(rb"(?<![A-Za-z0-9])[mn2][1-9A-HJ-NP-Za-km-z]{25,34}(?![A-Za-z0-9])")
@@ -293,7 +298,7 @@ def fingerprint(key: bytes) -> str:
 def pseudonym(key: bytes, kind: Kind, value: bytes, regions: Sequence[str] = ()) -> bytes:
     """The pseudonym of a datum (HMAC-SHA256); other spellings of the same datum get the same one. `regions`: whose
     plans a telephone number without + follows."""
-    text = normal_form(kind, normalize("NFC", value.decode("utf-8", "replace")), tuple(regions))
+    text = normal_form(kind, normalize("NFC", ascii_digits(value).decode("utf-8", "replace")), tuple(regions))
     digest = hmac.new(key, f"{kind}\x00{text}".encode(), hashlib.sha256).digest()
     draw, code = Draw(digest), digest.hex()
     if kind in NATIONAL:
@@ -318,6 +323,10 @@ def pseudonym(key: bytes, kind: Kind, value: bytes, regions: Sequence[str] = ())
         made = _coin(text, digest)
     elif kind == "url_credential" and b":" in value:
         made = f"user-{code[:8]}:secret-{code[8:24]}"
+    elif kind == "masked_phone":
+        made = f"***-***-01{draw.digits(2)}"
+    elif kind in IDENTIFIERS:
+        made = f"id-{code[:16]}"
     elif kind in ("name", "address"):
         made = f"{'Person' if kind == 'name' else 'Address'} {code[:8]}"
     else:
@@ -337,7 +346,7 @@ def normal_form(kind: Kind, text: str, regions: tuple[str, ...] = ()) -> str:
         return _e164(text, regions)
     if kind == "se_pnr":  # with its century or without
         return compact(text)[-10:]
-    if kind in ("iban", "mac") or kind in NATIONAL:
+    if kind in ("iban", "mac") or kind in NATIONAL or kind in IDENTIFIERS:
         return compact(text)
     if kind == "crypto" and text[:2].lower() in ("bc", "0x"):
         return text.lower()

@@ -21,7 +21,7 @@ class Redact(LocalStage):
     """
 
     name = "redact"
-    version = "5"
+    version = "6"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -39,7 +39,7 @@ class Redact(LocalStage):
 
             load(params.model)  # fail on a wrong name now, not in a worker
         if "phone" in params.kinds:
-            from corpusmill.pipeline.redact.phones import known_region
+            from corpusmill.pipeline.redact.phone_plans import known_region
 
             for region in params.phone_regions:
                 if not known_region(region):

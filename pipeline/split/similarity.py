@@ -345,6 +345,7 @@ def sentence(facts: dict[str, Any]) -> str:
         return f"None of the {total:,} validation documents fits into similarity_mb: nothing was compared."
     which = "all" if compared == total else f"{compared:,}, drawn by a hash,"
     unit = {"word": "word", "char": "character"}[facts["shingle"]["kind"]]
+    unit = "token" if facts["shingle"]["preset"] == "code" else unit
     jaccard, threshold = facts["jaccard"], facts["threshold"]
     most, q = ("99 %", "0.99") if compared >= 100 else ("half of them", "0.5")
     start = (

@@ -1,12 +1,5 @@
 """Texts in, signatures and shingle sets out: the kernels behind plain functions, and `Shingling`, which calls them as the
 parameters of dedup ask.
-
-Winnowing keeps a few shingles of each text, such that a common passage shows (Schleimer, Wilkerson, Aiken 2003). Of
-every `window` consecutive shingles of a text the one of least hash is selected; of equal ones the one selected before
-while it is within the window, else the rightmost ("robust winnowing"). Two texts that share a run of at least `window`
-consecutive shingles, that is of `window + ngram - 1` words, so share a selected hash, wherever the run lies in each.
-About 2 / (window + 1) of a text's shingles are selected, far fewer where it repeats itself. A text with fewer shingles
-than a window has one: its least; only the same least elsewhere finds it.
 """
 
 from __future__ import annotations
@@ -19,10 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.text import datatrove_shingles, minhash, word_hashes
+from corpusmill.pipeline.text import datatrove_shingles, minhash, preset_shingles, word_hashes
 from corpusmill.pipeline.text.buffers import I64, U64, arguments
 from corpusmill.pipeline.text.datatrove_simplify import simple
 from corpusmill.pipeline.text.minhash import NO_CAP, Permutations, add_distinct
+from corpusmill.pipeline.text.winnowing import select
 from corpusmill.pipeline.text.word_hashes import CHUNK
 from corpusmill.pipeline.text.word_rule import rule
 from corpusmill.schemas.dedup import DedupParams
@@ -65,45 +59,6 @@ def sign(
 def signatures(text: pa.Array, shingle: Shingle, hashes: Permutations) -> U32:
     """uint32[n, permutations]: the values of `datasketch.MinHash` over the upper 32 bits of the shingle hashes."""
     return sign(text, np.arange(len(text), dtype=np.int64), shingle, hashes)[0]
-
-
-@compiled
-def select(hashes: Any, count: int, window: int, queue: Any) -> int:
-    """Moves the hashes that winnowing selects to the front of `hashes[:count]`, in order; how many.
-
-    `queue`: int64[window], space for the places whose hash is less than all after them in the window.
-    """
-    if count == 0:
-        return 0
-    values = np.empty(window, np.uint64)  # of the window, since the front of `hashes` is written over
-    width = min(window, count)
-    first = size = found = 0
-    last = -1  # the place selected last
-    for i in range(count):
-        value = hashes[i]
-        values[i % window] = value
-        while size and values[queue[(first + size - 1) % window] % window] > value:
-            size -= 1
-        if size and queue[first] <= i - width:
-            first = (first + 1) % window
-            size -= 1
-        queue[(first + size) % window] = i
-        size += 1
-        if i < width - 1:
-            continue
-        least = values[queue[first] % window]
-        if last > i - width and values[last % window] == least:
-            continue
-        place = queue[first]  # the leftmost of the least; the rightmost is wanted
-        for k in range(1, size):
-            after = queue[(first + k) % window]
-            if values[after % window] != least:
-                break
-            place = after
-        last = place
-        hashes[found] = least
-        found += 1
-    return found
 
 
 @compiled
@@ -169,13 +124,16 @@ class Shingling:
         self.params, self.used = params, used
         self.shingle = Shingle(params.ngram, params.shingle == "char")
         self.datatrove = params.preset == "datatrove"
+        self.own = params.preset if params.preset in preset_shingles.RULES else None
         drawn = datatrove_shingles.permutations if self.datatrove else permutations
         self.hashes = drawn(params.num_perm, params.seed).first(used)
 
     def sign(self, text: pa.Array, rows: I64) -> Signed:
         """Signatures of the texts at `rows` of a large_string array, of their first `max_shingles` shingles; the
-        rest of a text is not read."""
+        rest of a text is not read, but by the presets `code` and `short`."""
         cap = self.params.max_shingles
+        if self.own is not None:
+            return Signed(*preset_shingles.sign(self.own, text, rows, self.params.ngram, self.hashes, cap))
         if self.datatrove:
             return Signed(*datatrove_shingles.sign(text, rows, self.params.ngram, self.hashes, cap))
         return Signed(*sign(text, rows, self.shingle, self.hashes, cap))
@@ -183,6 +141,8 @@ class Shingling:
     def sets(self, text: pa.Array, rows: I64) -> tuple[I64, U64]:
         """(bounds int64[rows + 1], hashes): text `rows[i]` has the distinct 64-bit hashes
         bounds[i]:bounds[i + 1], ascending. Of the whole text: the cap is for signatures only."""
+        if self.own is not None:
+            return preset_shingles.sets(self.own, text, rows, self.params.ngram)
         return shingle_sets(text, rows, self.shingle, self.datatrove)
 
     def sign_sets(self, bounds: I64, hashes: U64) -> npt.NDArray[np.unsignedinteger]:
@@ -195,6 +155,8 @@ class Shingling:
         """(bounds int64[rows + 1], hashes): of each text the distinct shingle hashes that winnowing selects,
         ascending: members of its set, such that two texts with a common run of `window` shingles
         or more have one in common."""
+        if self.own is not None:
+            return preset_shingles.sets(self.own, text, rows, self.params.ngram, window)
         return winnow(text, rows, self.shingle, window, self.datatrove)
 
     def fingerprints(self, text: pa.Array, rows: I64) -> tuple[U64, U64]:

@@ -20,7 +20,7 @@ from tests.e2e.cli import corpusmill, started
 
 COMMANDS = [
     "init", "warmup", "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
-    "signals", "what-if", "parity", "decontaminate", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
+    "signals", "what-if", "parity", "decontaminate", "passages", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
     "find", "compare", "takedown", "publish", "expire", "plan-run", "shard-export", "checkpoint", "estimate", "lr-find", "search",
     "dashboard", "export", "chat", "serve", "tasks", "task-data", "contamination", "compare-models", "calibration", "score",
     "glue-rows", "arithmetic", "finetune", "style", "fairness", "glitch-tokens", "judge", "cross-validate", "compress", "exposure", "teacher-logits", "reward", "pseudo-label", "robustness", "forgetting", "average",

@@ -131,3 +131,26 @@ def test_a_mistake_is_reported_in_a_line(
 def test_without_against_it_says_so(corpus: Path) -> None:
     result = corpusmill("decontaminate", corpus / "docs", corpus / "out", check=False)
     assert result.returncode == 2 and "decontaminate.against: missing" in result.stderr
+
+
+def test_passages_stand_beside_the_items(corpus: Path) -> None:
+    out, page = corpus / "out", corpus / "passages.html"
+    changed = " ".join("umber" if i % 10 == 9 else word for i, word in enumerate(QUESTION.split()))
+    (corpus / "docs/0.jsonl").write_text(
+        json.dumps({"id": "near", "text": f"{FILLER * 3}{changed}? {FILLER}"})
+    )
+    corpusmill("decontaminate", corpus / "docs", out, "--against", corpus / "evals", "--workers", "0")
+    found = json.loads(corpusmill("passages", out, "--doc", "near", "--json").stdout)
+    (row,) = found["passages"]
+    assert (row["passage"], row["text"]) == (changed + "?", QUESTION)
+    assert (row["item"], row["part"], row["near"]) == ("long", "question", True)
+    assert next(words for differs, words in row["left"] if differs).split()[0] == "umber"
+    shown = corpusmill("passages", out, "--set", "riddles", "--html", page).stdout
+    assert "riddles#short, question" in shown and "river floods" in shown and str(page) in shown
+    text = page.read_text()
+    assert "<mark>umber</mark>" in text and "http" not in text.replace("http-equiv", "")
+    wrong = corpusmill("passages", out, "--set", "other", check=False)
+    assert "found: riddles" in wrong.stderr
+    (corpus / "evals").rename(corpus / "moved")
+    assert "give the files with --against" in corpusmill("passages", out, check=False).stderr
+    assert QUESTION[:20] in corpusmill("passages", out, "--against", corpus / "moved").stdout

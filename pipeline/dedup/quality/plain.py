@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from corpusmill.pipeline.text.word_rule import CONJOINING, UNSPACED
 
@@ -123,7 +124,7 @@ def shingles(found: list[str], ngram: int) -> Shingles:
     return set(zip(*(found[i : len(found) - ngram + 1 + i] for i in range(ngram)), strict=True))
 
 
-def jaccard(a: Shingles, b: Shingles) -> float:
+def jaccard(a: AbstractSet[Any], b: AbstractSet[Any]) -> float:
     """Jaccard similarity of two sets; 0 of two empty ones."""
     both = len(a & b)
     return both / max(1, len(a) + len(b) - both)

@@ -30,6 +30,7 @@ PLANTED = np.dtype(
 )  # fmt: skip
 LEVELS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99)
 WORDS = 20  # shorter texts get no copy: one edit is too much of them
+FEW = 4  # the same for the preset `short`, where a word has many shingles
 LONGEST = 1 << 16  # bytes; longer texts get none: making one would take long, and show no more
 NEAR = 0.01  # of the level is near enough
 TRIES = 12  # copies made of a text, at most, to come near the level
@@ -70,7 +71,7 @@ def plant(text: pa.Array, rows: I64, keys_hi: U64, shingling: Shingling, banding
 
     Words are replaced, inserted and deleted: all over the text, or from one place on, as where a page changes
     its frame. What comes in are words from elsewhere in the text, and made-up ones. The key seeds it all.
-    Texts of fewer than 20 words or more than 64 KiB get no copy.
+    Texts of fewer than 20 words (4 for the preset `short`) or more than 64 KiB get no copy.
     """
     offsets, data = view(text)
     levels = np.array(LEVELS)[(scattered(keys_hi, _LEVEL) % np.uint64(len(LEVELS))).astype(np.int64)]
@@ -101,7 +102,7 @@ def edited(text: str, target: float, seed: int, shingling: Shingling) -> tuple[s
     Copies with more or fewer edits, from one fixed row of edits, are made and compared until one is near enough.
     """
     places = plain.spans(text)
-    if len(places) < WORDS:
+    if len(places) < (FEW if shingling.params.preset == "short" else WORDS):
         return None
     own = _set(text, shingling)
     edits: list[Edit] = []

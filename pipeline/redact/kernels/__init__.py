@@ -31,6 +31,9 @@ PEM: Final = 14
 ASSIGNED: Final = 15  # the `=` or `:` between a telling name and a long value
 USERINFO: Final = 16  # the `://` of a URL with an `@` before its first slash
 QUERY: Final = 17  # the `=` of a telling parameter of a URL
+MASKED: Final = 18  # digits beside signs that hide others
+LABELLED: Final = 19  # a word with a digit that may stand behind a label
+CANDIDATES: Final = 20
 
 # Separators between two groups of digits. From OTHER on they end a segment.
 BLANK, HYPHEN, POINT, SLASH, CLOSE, BLANK_OPEN, OPEN, OTHER = range(1, 9)

@@ -27,8 +27,11 @@ from corpusmill.pipeline.redact.kernels import (
     IBAN,
     IP4,
     IP6,
+    IS_ALNUM,
     IS_DIGIT,
+    LABELLED,
     MAC,
+    MASKED,
     NUMBER,
     OTHER,
     PEM,
@@ -50,6 +53,7 @@ from corpusmill.pipeline.redact.kernels.around import (
     userinfo,
 )
 from corpusmill.pipeline.redact.kernels.digit_groups import may_hold_phones, numbers
+from corpusmill.pipeline.redact.kernels.labels import labelled, masked
 from corpusmill.pipeline.redact.kernels.separators import separator, skip_separators
 from corpusmill.pipeline.redact.kernels.tokens import token
 
@@ -62,9 +66,9 @@ TABLE_BYTES: Final = 48  # a longer run with neither '(' nor '-' nor '+' is a ro
 def run(data: Any, start: int, wanted: Any, plans: Any, groups: Any, found: Any, count: int) -> Any:
     """(count, end of the run) of the run whose first digit is at `start`.
 
-    `wanted`: bool per class of candidates. `plans`: int64[regions, 3], a region's first digit of the national
-    prefix (-1: none), the prefix's length and a bit per length of its numbers; the first row is 1 if a
-    region of the North American plan is among them. `groups`: int64[MAX_GROUPS, 3], scratch.
+    `wanted`: bool per class of candidates. `plans`: int64[regions, 4], a region's first digit of the national
+    prefix (-1: none), the prefix's length, a bit per length of its numbers, and whether three groups are needed; the first row
+    is 1 if a region of the North American plan is among them. `groups`: int64[MAX_GROUPS, 3], scratch.
     """
     n, size, i, digits, end = len(data), 0, start, 0, -1
     while True:
@@ -135,7 +139,7 @@ def _candidates(data: Any, wanted: Any, plans: Any, lengths: Any, found: Any) ->
     groups = np.empty((MAX_GROUPS, 3), np.int64)
     in_runs = wanted[IP4] or wanted[CARD] or wanted[SSN] or wanted[NUMBER] or wanted[PHONE] or wanted[WORD]
     in_words = wanted[IBAN] or wanted[WORD] or wanted[COIN] or wanted[FORMAT] or wanted[MAC]
-    word_end = run_end = colon_end = 0
+    word_end = run_end = colon_end = label_end = 0
     i = 0
     while i < n:
         kind = CLASSES[data[i]]
@@ -147,8 +151,18 @@ def _candidates(data: Any, wanted: Any, plans: Any, lengths: Any, found: Any) ->
                 count, word_end = token(data, i, wanted, lengths, found, count)
             if in_runs and i >= run_end:
                 count, run_end = run(data, i, wanted, plans, groups, found, count)
+            first = i
             while i < n and IS_DIGIT[data[i]]:
                 i += 1
+            if wanted[MASKED]:
+                count = masked(data, first, i, found, count)
+            if wanted[LABELLED] and first >= label_end:
+                low, label_end = first, i
+                while low > 0 and IS_ALNUM[data[low - 1]]:
+                    low -= 1
+                while label_end < n and IS_ALNUM[data[label_end]]:
+                    label_end += 1
+                count = labelled(data, low, first, label_end, found, count)
             continue
         if kind == COLON:
             if i + 2 < n and data[i + 1] == 47 and data[i + 2] == 47:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels import (
@@ -17,72 +16,22 @@ from corpusmill.pipeline.redact.kernels import (
     HYPHEN,
     IS_ALNUM,
     IS_DIGIT,
-    IS_WORD,
     NUMBER,
     POINT,
+    SLASH,
     SSN,
     WORD,
     put,
 )
+from corpusmill.pipeline.redact.kernels.hints import hinted, in_other_script
 
 MAX_PHONE_GROUPS: Final = 7
-_CONTEXT: Final = 44  # bytes before a segment, and a few after it, in which words about telephones count
-_AFTER: Final = 14
-# The first letters of each word of `phones._CONTEXT`, `_LABEL` and `_BEHIND`: a necessary condition for any of them.
-# Those after `^` must begin a word; `?` is any byte.
-_HINTS = (
-    b"phon mobi tact sapp hotl ^tel? ^fax? ^call ^cell ^sms? ^text ^dial ^ph.? ^ph:? ^reac ^ring ^answ ^mess ^offi ^work ^home "
-    b"\xe2\x98\x8e? \xf0\x9f\x93\x9e \xe2\x9c\x86?"
-)
-
-
-def _fold() -> npt.NDArray[np.int64]:
-    """int64[256]: letters of either case as 1 to 26, the other bytes of hints after them, 0 for all that is in none."""
-    table = np.zeros(256, np.int64)
-    for place, byte in enumerate(b"abcdefghijklmnopqrstuvwxyz.:", 1):
-        table[byte] = table[byte & ~32 if byte > 96 else byte] = place
-    table[128:] = 29 + (np.arange(128) & 1)
-    return table
-
-
-FOLD = _fold()
-
-
-def _hints() -> npt.NDArray[np.int64]:
-    """int64[32768]: per three folded bytes 0 for no hint, else the fourth (32: any), and 64 where a word begins."""
-    table = np.zeros(1 << 15, np.int64)
-    for hint in _HINTS.split(b" "):
-        word = hint.removeprefix(b"^")
-        fourth = 32 if word[3:] == b"?" else FOLD[word[3]]
-        table[FOLD[word[0]] << 10 | FOLD[word[1]] << 5 | FOLD[word[2]]] = fourth | 64 * hint.startswith(b"^")
-    return table
-
-
-HINTS = _hints()
 
 
 @compiled
-def _hint_at(data: Any, i: int) -> bool:
-    hint = HINTS[FOLD[data[i]] << 10 | FOLD[data[i + 1]] << 5 | FOLD[data[i + 2]]]
-    if hint == 0 or (hint & 64 and i > 0 and IS_WORD[data[i - 1]]):
-        return False
-    return bool(hint & 32) or (i + 3 < len(data) and FOLD[data[i + 3]] == hint & 31)
-
-
-@compiled
-def hinted(data: Any, start: int, end: int) -> bool:
-    """Whether a word about telephones may stand before `start` or after `end`, in this document."""
-    for i in range(start - 3, max(0, start - _CONTEXT) - 1, -1):
-        if data[i + 2] == 0:
-            break
-        if _hint_at(data, i):
-            return True
-    for i in range(end, min(end + _AFTER, len(data) - 2)):
-        if data[i] == 0:
-            return False
-        if _hint_at(data, i):
-            return True
-    return False
+def _parts(kind: int, known: bool) -> bool:
+    """Whether one number may end and another begin at a separator."""
+    return kind in (BLANK, BLANK_OPEN) or (known and kind == SLASH)
 
 
 @compiled
@@ -100,10 +49,15 @@ def may_hold_phones(data: Any, groups: Any, low: int, high: int, table: bool, pl
     if table and not signed:
         return False
     known = signed or hinted(data, start, end)
+    if (
+        not known and high - low > 1
+    ):  # "(34) 91 123 45 67", and "8 (495) 123-45-67" in a text of another script
+        opened = before == 40 and groups[low + 1, 2] == CLOSE
+        known = opened or (high - low > 2 and in_other_script(data, start, end))
     if not known and high - low == 2 and groups[low + 1, 2] == POINT:  # a decimal number
         return False
     for a in range(low, high):
-        if a > low and groups[a, 2] != BLANK and groups[a, 2] != BLANK_OPEN:
+        if a > low and not _parts(groups[a, 2], known):
             continue
         total, shape, smallest = np.int64(0), np.int64(0), np.int64(99)
         first = data[groups[a, 0]]
@@ -112,7 +66,7 @@ def may_hold_phones(data: Any, groups: Any, low: int, high: int, table: bool, pl
             total, shape, smallest = total + size, (shape << 5) | min(size, 31), min(smallest, size)
             if total > 17:
                 break
-            if total < 7 or (b + 1 < high and groups[b + 1, 2] != BLANK and groups[b + 1, 2] != BLANK_OPEN):
+            if total < 7 or (b + 1 < high and not _parts(groups[b + 1, 2], known)):
                 continue
             if known:
                 return True
@@ -128,6 +82,8 @@ def may_hold_phones(data: Any, groups: Any, low: int, high: int, table: bool, pl
             if b == a or smallest < 2:
                 continue
             for p in range(1, len(plans)):
+                if plans[p, 3] and b < a + 2 and (groups[a, 0] == 0 or data[groups[a, 0] - 1] != 40):
+                    continue
                 if plans[p, 0] >= 0 and first != 48 + plans[p, 0]:
                     continue
                 rest = total - plans[p, 1]

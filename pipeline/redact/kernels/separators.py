@@ -38,7 +38,7 @@ def separator(data: Any, start: int, end: int) -> int:
             return POINT
         if a == 47:
             return SLASH
-        return CLOSE if a == 41 else OTHER
+        return CLOSE if a == 41 else BLANK_OPEN if a == 40 else OTHER  # +44(0)20
     if count == 2:
         if a == 41 and (b == 32 or b == 45):
             return CLOSE

@@ -14,7 +14,8 @@ import pytest
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import index as indexes
 from corpusmill.pipeline.decontaminate.evalsets import find_files
-from corpusmill.pipeline.decontaminate.matches import find_hits, judge
+from corpusmill.pipeline.decontaminate.matches import find_hits
+from corpusmill.pipeline.decontaminate.near_matches import judge_all
 from corpusmill.schemas.decontamination import EvaluationIndex
 from corpusmill.schemas.stages import DecontaminateParams
 
@@ -40,8 +41,9 @@ def loaded(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 def found_in(loaded: Loaded, texts: list[str]) -> set[int]:
     """Rows of the texts that hold an item."""
     index, params, _ = loaded
-    hits = find_hits(pa.array(texts, pa.large_string()), index.table)
-    judged = judge(hits, index, params, np.zeros(len(index.table.keys), bool))
+    hits = find_hits(pa.array(texts, pa.large_string()), index)
+    none = np.zeros(len(index.table.keys), bool), np.zeros(len(index.seeds.unit), bool)
+    judged = judge_all(*hits, index, params, *none)
     return set(judged["row"][judged["acts"]].tolist())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.decontaminate import index as indexes
 from corpusmill.pipeline.decontaminate.evalsets import find_files
 from corpusmill.pipeline.decontaminate.matches import find_hits, judge
-from corpusmill.pipeline.decontaminate.ngram_kernels import candidates, matches
+from corpusmill.pipeline.decontaminate.near_kernels import sift
+from corpusmill.pipeline.decontaminate.ngram_kernels import matches
 from corpusmill.pipeline.text.buffers import view
 from corpusmill.pipeline.text.word_rule import rule
-from corpusmill.schemas.stages import DecontaminateParams
+from corpusmill.schemas.stages import NEAR_FLOOR, DecontaminateParams
 from tests.pipeline.decontaminate.helpers import write_set
 from tests.pipeline.decontaminate.reference import covered, share, words
 
@@ -50,7 +52,7 @@ def test_as_a_plain_search(
     index, params = made(tmp_path_factory.mktemp("search"), asked)
     given_texts = [glue.join(w) + glue for text in texts for w, glue in [*text, ([], " ")]]
     array = pa.array(["".join(given_texts), *given_texts], pa.large_string()).slice(1)
-    hits = find_hits(array, index.table)
+    hits, _ = find_hits(array, index)
     judged = judge(hits, index, params, np.zeros(len(index.table.keys), bool))
     found = {
         (row, index.units["items"][unit][0].as_py()): (matched / grams, value)
@@ -73,7 +75,8 @@ def test_as_a_plain_search(
 def test_any_text_is_searched(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     index, _ = made(tmp_path_factory.getbasetemp() / "any", ["one two three four five six seven"])
     text = text.encode("utf-8", "replace").decode()
-    hits = find_hits(pa.array([text, f"{text}. One-two three, FOUR five! six seven? {text}"]), index.table)
+    array = pa.array([text, f"{text}. One-two three, FOUR five! six seven? {text}"], pa.large_string())
+    hits, _ = find_hits(array, index)
     mine = hits["row"] == 1
     assert set(hits["gram"][mine].tolist()) >= {0, 1, 2}
     whole = f"{text}. One-two three, FOUR five! six seven? {text}"
@@ -83,14 +86,14 @@ def test_any_text_is_searched(tmp_path_factory: pytest.TempPathFactory, text: st
 
 @pytest.mark.parametrize("before", [0, 1, 12, 4070, 4075, 4080, 4085, 4090, 4095, 4096, 4100, 8180, 8192])
 def test_items_across_the_edges_of_chunks(tmp_path: Path, before: int) -> None:
-    """The fast scan reads 4096 words at a time, less what it holds in reserve."""
     long, short = "one two three four five six seven", "kilo lima mike november"
     index, _ = made(tmp_path, [long, short])
     for item in (long, short):
         for after in (0, 3, 50):
             text = pa.array([f"{'x ' * before}{item}{' y' * after}", "x " * before], pa.large_string())
             offsets, data = view(text)
-            assert candidates(offsets, data, rule(), index.table).tolist() == [True, False]
+            holding, _ = sift(offsets, data, rule(), index.table, index.seeds, NEAR_FLOOR)
+            assert holding.tolist() == [True, False]
             assert len(matches(offsets, data, np.array([0]), rule(), index.table)) == (
                 3 if item == long else 1
             )
@@ -100,13 +103,13 @@ def test_key_and_check_must_agree(tmp_path: Path) -> None:
     """A run whose key is in the index, but not its check, is not found."""
     index, _ = made(tmp_path, ["one two three four five six seven"])
     text = pa.array(["one two three four five six seven"], pa.large_string())
-    assert len(find_hits(text, index.table)["row"]) == 3
-    other = index.table._replace(checks=index.table.checks + np.uint64(1))
-    assert len(find_hits(text, other)["row"]) == 0
+    assert len(find_hits(text, index)[0]["row"]) == 3
+    other = replace(index, table=index.table._replace(checks=index.table.checks + np.uint64(1)))
+    assert len(find_hits(text, other)[0]["row"]) == 0
 
 
 def test_paragraphs_bound_their_own_share(tmp_path: Path) -> None:
     index, _ = made(tmp_path, ["one two three four five six seven"])
     text = pa.array(["one two three four\n\nfive six seven one two three four five"], pa.large_string())
-    hits = find_hits(text, index.table)
+    hits, _ = find_hits(text, index)
     assert list(zip(hits["paragraph"].tolist(), hits["of"].tolist(), strict=True)) == [(-1, 0)] * 3 + [(1, 4)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -127,12 +128,17 @@ def test_where_no_choice_is_known_as_right_any_will_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "answer", "used"),
     [
-        ("Who tends the lamp?", "Old Martha of Quay", False),  # eight words, but four to search by
+        (
+            "Who tends the lamp?",
+            "Old Martha of Quay",
+            True,
+        ),  # four to search by: its answer must come right after it
+        ("Who tends the lamp?", "Old Martha", False),
         ("Who now tends the lamp?", "Martha of Quay", True),
         ("Who now tends the lamp?", "Old Martha", False),
     ],
 )
-def test_a_short_question_needs_five_words_and_eight_with_its_answer(
+def test_a_short_question_needs_eight_words_with_its_answer(
     tmp_path: Path, question: str, answer: str, used: bool
 ) -> None:
     riddles = write_set(
@@ -144,7 +150,7 @@ def test_a_short_question_needs_five_words_and_eight_with_its_answer(
 
 def test_a_short_text_without_answers_is_matched_whole(tmp_path: Path) -> None:
     sentence = "Who should Derek hug after shocking old Richard?"  # eight words
-    riddles = write_set(tmp_path / "evals", [{"sentence_good": sentence}, {"sentence_good": sentence[4:]}])
+    riddles = write_set(tmp_path / "evals", [{"sentence_good": sentence}, {"sentence_good": sentence[-12:]}])
     ran = decontaminate(tmp_path / "run", [f"He asked: {sentence.upper()} Yes.", sentence[:-9]], riddles)
     assert len(ran.texts) == 1
     assert ran.decisions[0]["rule"] == "decontaminate.text" and ran.decisions[0]["value"] == 1.0
@@ -323,3 +329,46 @@ def test_the_key_is_of_the_files_not_of_their_place(tmp_path: Path) -> None:
         return Decontaminate(Recipe.model_validate(config)).key_params()
 
     assert key("a", QUESTION) == key("b", QUESTION) != key("c", QUESTION + "!")
+
+
+def test_a_set_that_is_mostly_not_searched_for_is_a_warning(tmp_path: Path) -> None:
+    from corpusmill.pipeline.decontaminate.prepare import mostly_unused
+    from corpusmill.schemas.decontamination import EvaluationIndex
+
+    rows = [{"question": f"Why {i}?", "note": "a text that no role has"} for i in range(3)]
+    riddles = write_set(tmp_path / "evals", [*rows, {"question": QUESTION}])
+    decontaminate(tmp_path / "run", [FILLER], riddles)
+    record = EvaluationIndex.model_validate_json(
+        (tmp_path / "run/decontaminate/index/index.json").read_bytes()
+    )
+    (warning,) = mostly_unused(record)
+    assert "3 of 4 items of riddles are not searched for" in warning
+    assert warning.endswith("riddles.jsonl: question 'question', not used 'note'")
+    assert (
+        mostly_unused(
+            record.model_copy(
+                update={"sets": {"riddles": record.sets["riddles"].model_copy(update={"unused": 1})}}
+            )
+        )
+        == []
+    )
+
+
+def test_items_of_few_words_are_searched_for_by_their_letters(tmp_path: Path) -> None:
+    """Five words of twenty letters; with an answer, thirty; a question of eight words and 44 letters needs no answer."""
+    rows: list[dict[str, Any]] = [
+        {"sentence_good": "Alison wouldn't reveal Gerald's photograph."},
+        {"sentence_good": "So he is in it."},
+        {"question": "Which gallery exhibits seven ripe quinces throughout Wednesday evenings?", "answer": "none"},
+        {"question": "Name it", "answer": "the Oberwalden quince market hall"},
+    ]  # fmt: skip
+    riddles = write_set(tmp_path / "evals", rows)
+    texts = [
+        f"{FILLER} alison WOULDN'T reveal Gerald's photograph {FILLER}",
+        f"{FILLER} So he is in it. {FILLER}",
+        f"{FILLER} {rows[2]['question']} {FILLER}",
+        f"{FILLER} Name it: the Oberwalden quince market hall. {FILLER}",
+        f"{FILLER} Call it the Oberwalden quince market hall. {FILLER}",
+    ]
+    ran = decontaminate(tmp_path / "run", texts, riddles)
+    assert ran.texts == [texts[1], texts[4]]

@@ -12,6 +12,7 @@ from corpusmill.__main__ import build
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table
 from corpusmill.pipeline.inspect.why import SHOWN, explain_all, why
+from corpusmill.schemas.manifest import MANIFEST, Counts, StageManifest
 from corpusmill.schemas.tables import ID, LEDGER
 from tests.command_line import CliRunner
 
@@ -62,3 +63,40 @@ def test_the_first_ten_are_shown_and_the_rest_counted(run: Folder) -> None:
 
 def test_an_id_with_control_characters_is_spelled(run: Folder) -> None:
     assert "the id \\x1b[2J, of" in explain_all(why(run, "a"), "\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("params", "compared"),
+    [
+        ({"preset": "code", "shingle": "word", "ngram": 8}, "runs of 8 tokens without comments"),
+        ({"preset": "short", "shingle": "char", "ngram": 3}, "runs of 3 characters inside words"),
+        ({"preset": "corpusmill", "shingle": "word", "ngram": 5}, "runs of 5 words"),
+        (None, None),
+    ],
+)
+def test_a_near_duplicate_says_what_was_compared(
+    tmp_path: Path, params: dict[str, object] | None, compared: str | None
+) -> None:
+    folder = Folder(tmp_path / "run")
+    row = {
+        "doc_id": bytes(16), "source": "s", "locator": "f#0", "outcome": "removed", "stage": "dedup", "rule": "dedup.minhash",
+        "duplicate_of": bytes([1]) * 16, "jaccard": 0.75, "text_bytes": 5,
+    }  # fmt: skip
+    publish_table(folder, "ledger/0.parquet", pa.Table.from_pylist([row], schema=LEDGER))
+    if params is not None:
+        counts = {"docs_in": 2, "kept": 1, "removed": 1}
+        manifest = StageManifest(
+            stage="dedup",
+            version="1",
+            key="k",
+            params=params,
+            inputs={},
+            partitions=[],
+            counts=Counts(**counts),
+            files=[],
+        )
+        (folder / "dedup" / MANIFEST).write(manifest.model_dump_json().encode())
+    (found,) = why(folder, "f#0")
+    assert compared is None or found["compared"].startswith(compared)
+    lines = [line for line in explain_all([found], "f#0").split("\n") if line.startswith("  compared    ")]
+    assert lines == ([f"  compared    {found['compared']}"] if compared else [])

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.text.shingling import Shingle, Shingling, select, winnow
+from corpusmill.pipeline.text.shingling import Shingle, Shingling, winnow
+from corpusmill.pipeline.text.winnowing import select
 from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.text.reference import HARD, shingles_of
 

@@ -16,14 +16,15 @@ from corpusmill.pipeline.redact.identity_numbers import iban_length
 from corpusmill.pipeline.redact.kernels import CARD, CARD_TABLE, IBAN, IP4, PHONE
 from corpusmill.pipeline.redact.kernels.around import PREFIXES
 from corpusmill.pipeline.redact.kernels.candidates import MAX_GROUPS, candidates
-from corpusmill.pipeline.redact.phones import phones, plans
+from corpusmill.pipeline.redact.phone_plans import plans
+from corpusmill.pipeline.redact.phones import phones
 from corpusmill.schemas.stages import DEFAULT_KINDS
 
 REGIONS = ("US", "GB")
 SEPARATOR = rb"(?:[ .\-/()\t]|\xc2\xa0|\xe2\x80[\x90-\x95\xaf])"
 RUN = re.compile(rb"[0-9](?:" + SEPARATOR + rb"{0,3}[0-9])*")
 GROUP = re.compile(rb"[0-9]+")
-WEAK = frozenset((b" ", b"-", b".", b"/", b") ", b")-", b")", b" (", b"-(", b".("))
+WEAK = frozenset((b" ", b"-", b".", b"/", b") ", b")-", b")", b" (", b"(", b"-(", b".("))
 
 
 def segments(buffer: bytes) -> list[list[re.Match[bytes]]]:

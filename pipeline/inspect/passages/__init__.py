@@ -1,0 +1,1 @@
+"""`corpusmill passages`: what `decontaminate` found in documents, beside the items of the evaluation sets."""
