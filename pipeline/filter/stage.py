@@ -12,7 +12,7 @@ from corpusmill.pipeline.engine.planning.constants import Constants
 from corpusmill.pipeline.engine.planning.forecast import Flow, Forecast, local
 from corpusmill.pipeline.engine.stage import LocalStage
 from corpusmill.pipeline.filter import plugins
-from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
+from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.lists.list_files import list_hashes
 from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve
 from corpusmill.schemas.filter import FilterParams
@@ -68,6 +68,8 @@ class Filter(LocalStage):
 
     def check(self) -> list[str]:
         """Loads the models; warns of rules that will judge languages that they are not made for."""
+        from corpusmill.pipeline.filter.classifiers import predictor
+
         for model in self.models().values():
             predictor.load(str(model.path), model.xxh3)
         language = self.params.language

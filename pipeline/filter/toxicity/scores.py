@@ -18,7 +18,7 @@ from corpusmill.pipeline.filter.classifiers.pooling import (
 )
 from corpusmill.pipeline.filter.text.view import Array, text_buffers
 from corpusmill.pipeline.filter.toxicity.model import NAMES, ToxicityModel
-from corpusmill.pipeline.filter.toxicity.tokens import tokens
+from corpusmill.pipeline.filter.toxicity.tokens import Tokens, tokens
 from corpusmill.schemas.filter import KNOWN_WORDS
 
 TOXIC: Final = NAMES[0]
@@ -32,9 +32,12 @@ def measured(text: pa.LargeStringArray, model: ToxicityModel, form: Form = "wind
     first, last, owner = _pieces(data, offsets, form)
     found = tokens(data, first, last)
     sentences, of_document = sentences_of(found, first, last, owner)
-    (windows, single), known = model.probabilities(found, found.bounds, sentences)
+    ranges, of_ranges = _with_tokens(found, owner)
+    (windows, single), known = model.probabilities(found, ranges, sentences)
     out = {
-        "toxicity.score" if name == TOXIC else f"toxicity.{name}": pooled(windows[:, label], owner, "worst")
+        "toxicity.score" if name == TOXIC else f"toxicity.{name}": pooled(
+            windows[:, label], of_ranges, "worst"
+        )
         for label, name in enumerate(NAMES)
     }
     out["toxicity.worst_sentence"], out["toxicity.sentences_ratio"] = by_sentence(single[:, 0], of_document)
@@ -51,8 +54,15 @@ def document_scores(
     data, offsets = text_buffers(text)
     first, last, owner = _pieces(data, offsets, form)
     found = tokens(data, first, last)
-    (windows,), _ = model.probabilities(found, found.bounds)
-    return pooled(windows[:, NAMES.index(label)], owner, pool)
+    ranges, of_ranges = _with_tokens(found, owner)
+    (windows,), _ = model.probabilities(found, ranges)
+    return pooled(windows[:, NAMES.index(label)], of_ranges, pool)
+
+
+def _with_tokens(found: Tokens, owner: Array) -> tuple[Array, Array]:
+    """(the windows that hold a token, which of them are each document's)."""
+    some = found.bounds[:, 0] < found.bounds[:, 1]
+    return found.bounds[some], np.concatenate([[0], np.cumsum(some)])[owner]
 
 
 def _pieces(data: Array, offsets: Array, form: Form) -> tuple[Array, Array, Array]:

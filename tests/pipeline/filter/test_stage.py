@@ -19,6 +19,7 @@ from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.classifiers.scores import SPECS
 from corpusmill.pipeline.filter.rules import line_matches as edit_module
 from corpusmill.pipeline.filter.signals.catalogue import text_specs
+from corpusmill.schemas.filter import TRUSTED
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import DECISIONS, DOCUMENTS, signals_schema
 from tests.conftest import ROOT
@@ -121,9 +122,27 @@ def test_toxicity_removes_abuse_and_not_prose() -> None:
 
 def test_a_shipped_classifier_is_not_asked_about_a_language_that_it_does_not_know() -> None:
     found = signals(apply(documents([PROSE, GERMAN, ""])))
-    for name in ("toxicity.score", "quality.score"):
-        assert [value is None for value in found[name].to_pylist()] == [False, True, False]
-    assert signals(apply(documents([GERMAN]), language=None))["toxicity.score"].null_count == 0
+    assert [value is None for value in found["quality.score"].to_pylist()] == [False, True, False]
+    assert signals(apply(documents([GERMAN]), language=None))["quality.score"].null_count == 0
+
+
+def test_no_rule_on_toxicity_is_judged_where_few_words_are_known() -> None:
+    foreign = "Fuck off " + GERMAN
+    outcome = apply(
+        documents([foreign, "fuck off you stupid bitch"]),
+        rules=[],
+        language=None,
+        toxicity={"remove_above": 0.01},
+    )
+    known = signals(outcome)["toxicity.known_words"].to_pylist()
+    assert known[0] < TRUSTED < known[1] and outcome.kept["text"].to_pylist() == [foreign]
+
+
+def test_each_label_of_toxicity_has_a_threshold_of_its_own() -> None:
+    texts = [PROSE, "you stupid moron", "Muslims are vermin, deport them all", "I will kill you."]
+    params = {"remove_labels": {"insult": 0.9, "hate": 0.4, "threat": 0.3}}
+    outcome = apply(documents(texts), rules=[], language=None, toxicity=params)
+    assert decided(outcome) == ["toxicity.insult_above", "toxicity.hate_above", "toxicity.threat_above"]
 
 
 def test_signals_are_all_there_whichever_rules_are_on() -> None:

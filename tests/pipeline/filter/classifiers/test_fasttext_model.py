@@ -106,5 +106,5 @@ def test_a_remote_model_is_fetched_once_and_again_when_damaged(cache: Path) -> N
     assert fasttext_model.find(place.url) == first and Path(first.path).stat().st_mtime_ns == before
     Path(first.path).write_bytes(b"cut")
     assert fasttext_model.find(place.url) == first and Path(first.path).read_bytes() == binary
-    place.write((MODELS / "quality.ftz").read_bytes())
+    place.write((MODELS / "toxicity.safetensors").read_bytes())
     assert fasttext_model.find(place.url).xxh3 != first.xxh3

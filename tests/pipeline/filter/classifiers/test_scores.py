@@ -17,7 +17,7 @@ from corpusmill.pipeline.filter.classifiers import fasttext_model, pooling, pred
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from corpusmill.pipeline.filter.classifiers.scores import ISO_639_1, iso_639_1
 from corpusmill.pipeline.filter.classifiers.training import score_texts
-from corpusmill.schemas.filter import FilterParams
+from corpusmill.schemas.filter import KNOWN_WORDS, TRUSTED, FilterParams
 from tests.pipeline.filter.classifiers import oracle
 from tests.pipeline.filter.helpers import PROSE
 
@@ -35,7 +35,7 @@ def columns(texts: list[str], **params: Any) -> dict[str, list[Any]]:
     given_params = FilterParams(**params)
     files = {
         "language": fasttext_model.shipped("lid.176.ftz"),
-        "toxicity": fasttext_model.shipped("toxicity.ftz"),
+        "toxicity": fasttext_model.shipped(fasttext_model.SHIPPED["toxicity"]),
         "quality": fasttext_model.shipped("quality.ftz"),
     }
     models = {name: file for name, file in files.items() if getattr(given_params, name) is not None}
@@ -117,7 +117,8 @@ def test_the_same_text_has_the_same_scores_in_any_batch() -> None:
 
 def test_judging_a_model_scores_as_the_stage_does() -> None:
     texts = [PROSE * 20 + ABUSE, ABUSE, "", PROSE]
-    found, model = columns(texts), shipped("toxicity.ftz")
+    file = fasttext_model.shipped(fasttext_model.SHIPPED["toxicity"])
+    found, model = columns(texts), predictor.load(file.path, file.xxh3)
     worst = score_texts(model, "toxic", texts, "worst")
     assert (
         worst.tolist() == found["toxicity.score"]
@@ -154,12 +155,17 @@ def test_a_sentence_of_the_limit_is_toxic_and_of_less_is_not() -> None:
     }  # fmt: skip
 
 
-def test_text_in_another_language_is_not_scored_unless_nobody_asked_for_it() -> None:
+def test_text_in_another_language_has_no_quality_unless_nobody_asked_for_it() -> None:
     asked = columns([PROSE, GERMAN, ""])
-    assert asked["toxicity.score"][1] is None and asked["quality.score"][1] is None
-    assert asked["toxicity.worst_sentence"][1] is None and asked["toxicity.sentences_ratio"][1] is None
-    assert None not in (asked["toxicity.score"][0], asked["toxicity.score"][2])
+    assert [value is None for value in asked["quality.score"]] == [False, True, False]
     assert None not in columns([PROSE, GERMAN, ""], language=None)["quality.score"]
+
+
+def test_toxicity_is_scored_in_any_language_with_the_doubt_stated() -> None:
+    # lid.176 takes the first for another language than English.
+    found = columns(["ur a damn idiot lol", GERMAN])
+    assert found["language.code"][0] != "en" and found["toxicity.score"][0] > 0.8
+    assert found[KNOWN_WORDS][0] > TRUSTED > found[KNOWN_WORDS][1]
 
 
 def test_what_is_not_asked_for_is_null() -> None:
@@ -180,7 +186,11 @@ def test_a_model_of_the_users_own_may_read_the_text_as_it_stands() -> None:
 def test_labels_that_the_model_lacks() -> None:
     with pytest.raises(UserError, match="'toxik' is not a label of the model; did you mean 'toxic'"):
         columns(["x"], toxicity={"label": "toxik"})
-    assert columns([ABUSE], toxicity={"label": "__label__other"})["toxicity.score"][0] < 0.5
+    with pytest.raises(
+        UserError, match="toxicity: a toxicity model scores all of its labels: leave `label` out"
+    ):
+        columns(["x"], toxicity={"label": "hate"})
+    assert columns([ABUSE], quality={"label": "__label__other"})["quality.score"][0] > 0.5
 
 
 def test_codes() -> None:

@@ -116,7 +116,7 @@ def test_the_file_holds_the_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"x" * 100, to_bytes(weights()._replace(values=np.zeros(1, np.uint8)))]
+    "content", [b"", b"x" * 100, to_bytes(weights()._replace(values=np.zeros(7, np.uint8)))]
 )
 def test_a_file_that_is_no_model(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.safetensors"
