@@ -24,7 +24,7 @@ roa-tara:- fiu-vro:vro bat-smg:sgs map-bms:- cbk-zam:cbk be-tarask:be be-x-old:b
 ajp:- shu:- fat:ak tw:ak twi:ak qqq:- qqx:- ku_IQ:ckb ku-iq:ckb sr_CS:- zh-min-nan:nan no-bok:no nyn:nyn kok:gom knn:gom ary-arab:- hif:hif zlm:ms
 gug:gn gun:gn quz:qu quh:qu quy:qu qug:qu qxa:qu que:qu ayc:ay ayr:ay nhn:nah nci:nah nch:nah ncj:nah nhe:nah azz:nah tzl:- tlh:- jbo:- tok:- ang:- got:- grc:-
 chu:- cu:- pi:- en_shaw:- io:io ie:ie vo:- nov:- avk:- lfn:- qya:- sjn:- dlm:- aae:sq aln:sq als_latn:sq hbs:- bos:bs hrv:hr srp:sr hmn:hmn mww:hmn
-hnj:hmn hea:- fuf:ff fuv:ff fub:ff fuc:ff ffm:ff ckt:- mnw:mnw ltg:ltg lvs:lv ekk:et uzn:uz azj:az azb:azb khk:mn mvf:- cmn:zh hak:- gan:- cdo:- nan:nan
+hnj:hmn blu:hmn hea:- fuf:ff fuv:ff fub:ff fuc:ff ffm:ff ckt:- mnw:mnw ltg:ltg lvs:lv ekk:et uzn:uz azj:az azb:azb khk:mn mvf:- cmn:zh hak:- gan:- cdo:- nan:nan
 hsn:- wuu:wuu yue:yue cjy:- cpx:- mnp:- czh:- czo:- cnp:- csp:- npi:ne ory:or pbu:ps pbt:ps pst:ps pes:fa plt:mg
 kng:kg swh:sw ydd:yi zsm:ms knc:kr gaz:om kpv:kv koi:koi src:sc sro:sc sdn:sc sdc:sc bcc:bal bgn:bal bgp:bal zul:zu fit:fit ike:iu ikt:iu
 en-simple:- de-formal:de nl-informal:nl es-formal:es hu-formal:hu de-at:de de-ch:de kk-cn:kk kk-kz:kk kk-tr:kk zh-my:zh zh-sg:zh
@@ -68,7 +68,6 @@ def label(name: str) -> str | None:
         if form in _OTHER:
             return None if _OTHER[form] == "-" else _OTHER[form]
     first, *rest = _PARTS.split(plain)
-    first = first.lower()
     if not re.fullmatch(r"[a-z]{2,3}", first) or any(len(part) > 10 for part in rest):
         return None
     tags = {part.lower() for part in rest}

@@ -15,8 +15,7 @@ class Group(NamedTuple):
 
 
 _MATE: Final = (
-    "applets control-center caja pluma panel atril desktop terminal utils system-monitor media session-manager"
-    " power-manager settings-daemon"
+    "applets control-center panel desktop terminal utils system-monitor media power-manager settings-daemon"
 )
 _DESKTOP: Final = """
 gcompris-qt-data tuxpaint-data tuxpaint-config wordpress-l10n vlc-l10n libc-l10n pidgin-data
@@ -30,10 +29,10 @@ cinnamon-l10n nemo-data hexchat-common transmission-common deluge-common blueman
 gramps lyx-common openshot-qt clementine audacity-data mixxx-data minetest-data xdg-user-dirs shared-mime-info
 xfce4-settings thunar-data xfce4-panel xfce4-session xfdesktop4-data xfwm4 lxpanel-data lxsession-data libfm-data synaptic
 gparted hplip-data gnome-terminal-data gnome-calculator gnome-system-monitor gnome-screensaver gnome-disk-utility
-zenity-common yelp gnome-session-common metacity-common gnome-desktop3-data libgweather-common gconf2-common
+zenity-common yelp gnome-session-common metacity-common gnome-desktop3-data gconf2-common
 network-manager-gnome vino gucharmap gnome-dictionary gnome-power-manager gnome-keyring gvfs-common libgstreamer1.0-0
 pulseaudio-utils onboard kanagram khangman ktouch-data klettres kgeography kwordquiz konsole gwenview kmines kpat
-kdenlive-data korganizer systemsettings kwin-data kdeplasma-addons-data k3b-i18n skrooge-common kmymoney-common stellarium-data
+kdenlive-data caja-common pluma-common atril-common mate-session-manager korganizer systemsettings kwin-data kdeplasma-addons-data k3b-i18n skrooge-common kmymoney-common stellarium-data
 iso-codes
 """
 _LIBREOFFICE: Final = """
@@ -46,7 +45,7 @@ ach af an ar ast az be bg bn br bs ca cak cs cy da de dsb el en-gb eo es-es et e
 gu-in he hi-in hr hsb hu hy-am ia id is it ja ka kab kk km kn ko lij lt lv mk mr ms my nb-no ne-np nl nn-no oc pa-in pl
 pt-pt rm ro ru sat sc sco si sk skr sl son sq sr sv-se szl ta te tg th tl tr trs uk ur uz vi xh zh-cn zh-tw
 """
-_FORTUNES: Final = "bg br cs de eo es fr ga it pl ru"
+_FORTUNES: Final = "bg br cs de eo es ga it pl ru"
 _CLDR: Final = tuple(
     f"cldr-{part}-full@48.2.0" for part in ("localenames", "dates", "units", "annotations", "misc")
 )

@@ -168,12 +168,12 @@ def _books(name: str, data: bytes) -> Iterator[Text]:
                 yield code, row[1]
 
 
-_WORD = re.compile(r"[^\W\d_]{2,}")
+_OTHER = re.compile(r"[\s\d!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f\uff00-\uff20]+")  # marks are part of words, and no \w
 
 
 def is_text(label: str, text: str) -> bool:
     """Whether a message without markup is running text: two words and eight letters, and mostly letters."""
-    letters = sum(map(len, _WORD.findall(text)))
+    letters = len(_OTHER.sub("", text))
     if label in NO_SPACES:
         return letters >= 4 and len(text) <= 2_000
     return letters >= 8 and letters >= 0.6 * len(text) and " " in text and len(text) <= 2_000
@@ -181,7 +181,7 @@ def is_text(label: str, text: str) -> bool:
 
 def key(text: str) -> int:
     """The hash by which two messages are the same: letters alone, in lower case."""
-    return xxhash.xxh64_intdigest("".join(_WORD.findall(text.casefold())).encode())
+    return xxhash.xxh64_intdigest(_OTHER.sub("", text.casefold()).encode())
 
 
 def collect(folder: Path) -> pa.Table:

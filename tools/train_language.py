@@ -14,7 +14,8 @@ import argparse
 import random
 import string
 import tempfile
-from collections import defaultdict
+import zlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -30,16 +31,44 @@ from tools.language_judged import LARGE
 from tools.language_texts import NO_SPACES
 
 SEED: Final = 20
-MOST: Final = 9_000  # examples of a language
-MOST_LARGE: Final = 26_000  # of one of the large ones
-WORDS_AN_EXAMPLE: Final = 3  # a language with few words gets so many words for each example, at most
-LEAST_WORDS: Final = 900  # of a language that is learnt
+MOST: Final = 11_000  # examples of a language with much text, of fewer by the root of its words
+MUCH: Final = 400_000  # words
+LEAST: Final = 600
+LARGE_MORE: Final = 1.5  # times as many of a large one
+WORDS: Final = 80_000  # of the dictionary, at most
+# Fewer of those that much more is written in a relative of: what is seen of them is the prior of the answer.
+PRIOR: Final = {
+    label: float(part)
+    for part, labels in (
+        ("0.2", "sco wuu ie jam pcm"), ("0.3", "an yue rue io frp eml lld ltg glk azb pfl krl olo kw gsw"),
+        ("0.4", "bs ast ia bar nds lij pms vec lmo nap scn crh mrj min bjn ban ace tyv dz nr zea fkv gag inh stq"), ("0.5", "nn ms gl oc sr"),
+    )
+    for label in labels.split()
+}  # fmt: skip
+# Words beside the Declaration that a language must have to become a label, and one that others name (lid.176, FLORES-200,
+# CLD2), for which the Declaration will do, too.
+LEAST_WORDS: Final = 8_000
+LEAST_WORDS_NAMED: Final = 1_200
+LEFT_OUT: Final = frozenset("isv hrx qt rsk egl kge sli shy ext prg ses btm".split())  # made, or too near to a large one
+NAMED: Final = frozenset(
+    """
+ab ace ada af ak als am an ar arz as ast av awa ay az azb ba bal ban bar bcl be bem bg bho bi bjn bm bn bo bpy br bs bug bxr
+ca ce ceb ch cjk ckb co cr crh cs csb cv cy da de dik diq dsb dty dv dyu dz ee el eml en eo es et eu fa ff fi fj fo fon fr frr
+fur fy ga gaa gd gl gn gom gsw gu guc gv ha haw he hi hif hil hmn hne hr hsb ht hu hy ia ibb id ie ig ilo io is it iu ja jam jv
+ka kaa kab kac kam kbp kea kek kg kha ki kk kl km kmb kn ko kr krc kri ks ksh ku kv kw ky la lad lb lez lg li lij lmo ln lo loz
+lrc lt ltg lua luo lus lv mad mag mai mam mdf men mfe mg mhr mi min mk ml mn mni mos mr mrj ms mt mwl my myv mzn na nah nap nds
+ne new ng nl nn no nr nso nv ny nyn oc om or os pa pag pam pap pcd pcm pfl pis pl pms pnb ps pt qu quc rm rn ro ru rue rw sa sah
+sat sc scn sco sd se sg shn si sk sl sm sn so sq sr ss st su sus sv sw syr szl ta te tem tet tg th ti tiv tk tl tn to tpi tr ts
+tt tum ty tyv udm ug uk umb ur uz ve vec vep vi vls vmw vo vro wa war wo wuu xal xh xmf yi yo yua yue za zea zh zu
+""".split()
+)
 LENGTHS: Final = ((1, 3), (4, 8), (9, 25), (9, 25))  # words of an example, drawn evenly
 CHARACTERS: Final = ((2, 6), (7, 20), (20, 60), (20, 60))  # of an example in scripts without spaces
+UNKNOWN_EXAMPLES: Final = 150  # of a language that is not learnt
 UNKNOWN: Final = "und"  # ISO 639-2's code for undetermined: codes, numbers and random letters are its examples
 
 TRAIN: Final[dict[str, Any]] = {
-    "dim": 32, "epoch": 4, "lr": 0.4, "wordNgrams": 1, "minn": 2, "maxn": 4, "minCount": 12, "bucket": 400_000,
+    "dim": 32, "epoch": 3, "lr": 0.5, "wordNgrams": 1, "minn": 2, "maxn": 4, "bucket": 350_000,
     "seed": SEED, "loss": "softmax",
 }  # fmt: skip
 
@@ -65,7 +94,8 @@ def examples(label: str, families: dict[str, list[str]], size: float) -> Iterato
     pieces = {family: _shuffled(rng, texts) for family, texts in families.items()}
     counts = {family: sum(map(len, texts)) if whole else len(" ".join(texts).split()) for family, texts in pieces.items()}
     total = sum(counts.values()) // (3 if whole else 1)
-    count = min(MOST_LARGE if label in LARGE else MOST, max(total // WORDS_AN_EXAMPLE, 600))
+    more = LARGE_MORE if label in LARGE else PRIOR.get(label, 1.0)
+    count = max(MOST * min(total / MUCH, 1.0) ** 0.5 * more, LEAST)
     roots = {family: n**0.5 for family, n in counts.items()}
     for family, texts in pieces.items():
         own = int(size * count * roots[family] / sum(roots.values())) + 1
@@ -119,15 +149,42 @@ def no_language(count: int) -> Iterator[str]:
             )
 
 
+def is_learnt(label: str, families: dict[str, list[str]]) -> bool:
+    """Whether a language becomes a label: there is text enough beside the Declaration, or it is `NAMED`."""
+    beside = [text for family, texts in families.items() if family != "declaration" for text in texts]
+    words = sum(map(len, beside)) / 5 if label in NO_SPACES else sum(len(text.split()) for text in beside)
+    if label in LEFT_OUT:
+        return False
+    if label in NAMED:
+        return words + 1_500 * ("declaration" in families) >= LEAST_WORDS_NAMED
+    return words >= LEAST_WORDS
+
+
+def is_judged(label: str) -> bool:
+    """Whether a language that is no label is kept to judge by whether the model says that it does not know it: one in two."""
+    return zlib.crc32(label.encode()) % 2 == 0
+
+
+def unknown(found: dict[str, dict[str, list[str]]]) -> dict[str, list[str]]:
+    """Label -> the texts of the Declaration in languages that are not learnt, which are examples of `UNKNOWN`."""
+    return {
+        label: families["declaration"]
+        for label, families in found.items()
+        if "declaration" in families and not is_learnt(label, families) and not is_judged(label)
+    }
+
+
 def lines(table: pa.Table, size: float) -> list[str]:
     """The lines that fastText reads, in the order in which it does."""
     found = streams(table)
     out = []
     for label in sorted(found):
-        words = sum(len(text.split()) if label not in NO_SPACES else len(text) for own in found[label].values() for text in own)
-        if words >= LEAST_WORDS:
+        if is_learnt(label, found[label]):
             out += [f"{LABEL}{label} {line}\n" for line in examples(label, found[label], size)]
     out += [f"{LABEL}{UNKNOWN} {line}\n" for line in no_language(int(size * MOST))]
+    for label, texts in sorted(unknown(found).items()):
+        rng = random.Random(f"{SEED} {label}")
+        out += [f"{LABEL}{UNKNOWN} {line}\n" for line in _runs_of_words(rng, _shuffled(rng, texts), int(size * UNKNOWN_EXAMPLES))]
     order = np.random.default_rng(SEED).permutation(len(out))
     return [out[n] for n in order]
 
@@ -138,7 +195,8 @@ def train(table: pa.Table, target: Path, size: float = 1.0, quantize: dict[str, 
         source = Path(folder) / "train.txt"
         own = lines(table, size)
         source.write_text("".join(own), encoding="utf-8")
-        fit(source, target, TRAIN, quantize)
+        counts = sorted(Counter(word for line in own for word in line.split()[1:]).values(), reverse=True)
+        fit(source, target, {**TRAIN, "minCount": counts[WORDS] + 1 if len(counts) > WORDS else 1}, quantize)
     return len(own)
 
 

@@ -91,7 +91,7 @@ class Filter(LocalStage):
             "rules": [rule.as_json() for rule in self.rules],
             "lines": [rule.as_json() for rules in line_rules(self.params).values() for rule in rules],
             "lists": list_hashes(self.params),
-            "models": {name: model.xxh3 for name, model in self.models().items()},
+            "models": {name: model.key for name, model in self.models().items()},
             "plugins": plugins.checksums(self.params.plugins),
             "unicode": unicodedata.unidata_version,
         }
