@@ -22,8 +22,8 @@ class LanguageParams(Strict):
     )
     model: str | None = Field(
         default=None,
-        description="one that ships, by name (XX), or the URL of another fastText .bin/.ftz, such as"
-        " GlotLID",
+        description="language, the default, or lid.176, which both ship, or the URL of another fastText .bin/.ftz,"
+        " such as GlotLID",
     )
     mixed: bool = Field(
         default=False,

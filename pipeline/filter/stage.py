@@ -58,12 +58,12 @@ class Filter(LocalStage):
             section = getattr(self.params, name)
             if section is not None:
                 own = fasttext_model.LANGUAGE_MODEL if name == "language" else f"{name}.ftz"
-                model = (
-                    fasttext_model.shipped(own)
-                    if section.model is None
-                    else fasttext_model.find(section.model)
-                )
-                found[name] = model
+                if section.model is None:
+                    found[name] = fasttext_model.shipped(own)
+                elif name == "language" and section.model in fasttext_model.LANGUAGE_MODELS:
+                    found[name] = fasttext_model.shipped(f"{section.model}.ftz")
+                else:
+                    found[name] = fasttext_model.find(section.model)
         return found
 
     def check(self) -> list[str]:
