@@ -74,7 +74,17 @@ def snippets() -> Judged | None:
     folder = peers.CACHE / "pycld2-source"
     if not list(folder.glob("*.tar.gz")):
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation", "--no-binary", ":all:"]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-build-isolation",
+            "--no-binary",
+            ":all:",
+        ]
         subprocess.run([*command, "-d", str(folder), *SNIPPETS], check=False, capture_output=True)
     found = next(iter(folder.glob("*.tar.gz")), None)
     return None if found is None else language_judged.snippets(found)
@@ -83,8 +93,14 @@ def snippets() -> Judged | None:
 def nothing() -> list[str]:
     """Random letters, and this project's own code."""
     rng = random.Random(7)
-    words = [" ".join("".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 10))) for _ in range(12)) for _ in range(300)]
-    lines = Path(peers.__file__).read_text(encoding="utf-8").splitlines() + Path(language_judged.__file__).read_text(encoding="utf-8").splitlines()
+    words = [
+        " ".join("".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 10))) for _ in range(12))
+        for _ in range(300)
+    ]
+    lines = (
+        Path(peers.__file__).read_text(encoding="utf-8").splitlines()
+        + Path(language_judged.__file__).read_text(encoding="utf-8").splitlines()
+    )
     code = ["\n".join(lines[at : at + 6]) for at in range(0, len(lines) - 6, 6)]
     return [*words, *(part for part in code if '"""' not in part and "#" not in part)]
 
@@ -96,7 +112,9 @@ def rows(labelled: Path | None) -> list[Row]:
     for peer in PEERS:
         tools[peer.label] = lambda texts, peer=peer: peer_answers(peer, texts)  # type: ignore[misc]
     if labelled is not None:
-        given = [json.loads(line) for line in labelled.read_text(encoding="utf-8").splitlines() if line.strip()]
+        given = [
+            json.loads(line) for line in labelled.read_text(encoding="utf-8").splitlines() if line.strip()
+        ]
         judged = Judged(labelled.name, [row["text"] for row in given], [row["label"] for row in given])
         return _rows(own, tools, [("language accuracy", judged, None)])
     sentences = language_judged.lingua("sentences")
@@ -111,8 +129,16 @@ def rows(labelled: Path | None) -> list[Row]:
         sets.insert(2, (f"language accuracy, {len(set(rare.labels))} languages", rare, 0.90))
     found = _rows(own, tools, sets)
     outside = language_judged.declaration().without([*labels, *_shown()])
-    found.append(_certainty(own, tools, "not called a language with certainty, unknown languages", outside.name, outside.texts))
-    found.append(_certainty(own, tools, "not called a language with certainty, no language", "random letters, code", nothing()))
+    found.append(
+        _certainty(
+            own, tools, "not called a language with certainty, unknown languages", outside.name, outside.texts
+        )
+    )
+    found.append(
+        _certainty(
+            own, tools, "not called a language with certainty, no language", "random letters, code", nothing()
+        )
+    )
     return found
 
 
@@ -123,26 +149,47 @@ def _shown() -> list[str]:
     return [one for one in set(language_judged.declaration().labels) if not is_judged(one)]
 
 
-def _rows(own: Identify, tools: dict[str, Identify], sets: list[tuple[str, Judged, float | None]]) -> list[Row]:
+def _rows(
+    own: Identify, tools: dict[str, Identify], sets: list[tuple[str, Judged, float | None]]
+) -> list[Row]:
     out = []
     for decision, judged, wanted in sets:
         answers, scores = own(judged.texts)
         right = np.array([a == b for a, b in zip(answers, judged.labels, strict=True)])
         off = language_figures.expected_error(scores, right)
-        others = _measured(tools, judged.texts, lambda found, _, judged=judged: language_figures.accuracy(found, judged))  # type: ignore[misc]
-        note = f"macro F1 {language_figures.macro_f1(answers, judged):.3f}; expected calibration error {off:.3f}"
-        out.append(Row(decision, f"{judged.name}, {len(judged.texts):,}", float(right.mean()), others, wanted, note))
+        others = _measured(
+            tools, judged.texts, lambda found, _, judged=judged: language_figures.accuracy(found, judged)
+        )  # type: ignore[misc]
+        note = (
+            f"macro F1 {language_figures.macro_f1(answers, judged):.3f}; expected calibration error {off:.3f}"
+        )
+        out.append(
+            Row(decision, f"{judged.name}, {len(judged.texts):,}", float(right.mean()), others, wanted, note)
+        )
     return out
 
 
 def _certainty(own: Identify, tools: dict[str, Identify], decision: str, name: str, texts: list[str]) -> Row:
     def unsure(found: list[str], scores: np.ndarray) -> float:
-        return 1 - float(np.mean([one not in ("", "und") and score >= SURE for one, score in zip(found, scores, strict=True)]))
+        return 1 - float(
+            np.mean(
+                [one not in ("", "und") and score >= SURE for one, score in zip(found, scores, strict=True)]
+            )
+        )
 
-    return Row(decision, f"{name}, {len(texts):,}", unsure(*own(texts)), _measured(tools, texts, unsure), None, f"score below {SURE}, or no language")
+    return Row(
+        decision,
+        f"{name}, {len(texts):,}",
+        unsure(*own(texts)),
+        _measured(tools, texts, unsure),
+        None,
+        f"score below {SURE}, or no language",
+    )
 
 
-def _measured(tools: dict[str, Identify], texts: list[str], figure: Callable[[list[str], np.ndarray], float]) -> dict[str, float]:
+def _measured(
+    tools: dict[str, Identify], texts: list[str], figure: Callable[[list[str], np.ndarray], float]
+) -> dict[str, float]:
     out = {}
     for name, identify in tools.items():
         try:

@@ -15,7 +15,7 @@ from bench._decisions import table
 from bench.natural import DATA
 
 # Each is a module `bench._decide_<task>` with `rows(labelled)`.
-TASKS: tuple[str, ...] = ()
+TASKS: tuple[str, ...] = ("language",)
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """The card of the shipped model for languages, and its entry in `models.json`.
 
-    python -m tools.language_card FOLDER WITHOUT.ftz PYCLD2.tar.gz    FOLDER holds texts.parquet; WITHOUT is trained without the Declaration
+python -m tools.language_card FOLDER WITHOUT.ftz PYCLD2.tar.gz    FOLDER holds texts.parquet; WITHOUT is trained without the Declaration
 """
 
 from __future__ import annotations
@@ -46,7 +46,12 @@ def card(texts: Path, model: Path, without: Path, source: Path) -> str:
     known = Profile.read(model.with_suffix(".json"), shipped.labels)
     scripts = json.loads(model.with_suffix(".json").read_text(encoding="utf-8"))
     unlearnt = known._replace(
-        scripts=np.array([known.scripts[shipped.labels.index(one)] if one in shipped.labels else ~np.uint64(0) for one in other.labels]),
+        scripts=np.array(
+            [
+                known.scripts[shipped.labels.index(one)] if one in shipped.labels else ~np.uint64(0)
+                for one in other.labels
+            ]
+        ),
         label=other.labels.index("und") if "und" in other.labels else -1,
     )
     sentences = lingua("sentences")
@@ -85,7 +90,13 @@ def card(texts: Path, model: Path, without: Path, source: Path) -> str:
         "Languages without a label count as wrong. The Declaration is judged by the same recipe trained without it, over its labels"
         " alone.",
         "## By language",
-        _languages({"lingua": shown["all its languages"], "web pages": shown["words of web pages"], "Declaration": shown["declaration"]}),
+        _languages(
+            {
+                "lingua": shown["all its languages"],
+                "web pages": shown["words of web pages"],
+                "Declaration": shown["declaration"],
+            }
+        ),
         "## Taken for another",
         _wrong([shown["all its languages"], shown["declaration"]]),
         "## What it cannot do",
@@ -99,7 +110,14 @@ def card(texts: Path, model: Path, without: Path, source: Path) -> str:
 
 def _row(name: str, judged: Judged, found: Sequence[str], scores: np.ndarray) -> list[object]:
     right = np.array([a == b for a, b in zip(found, judged.labels, strict=True)])
-    return [name, len(judged.texts), len(set(judged.labels)), accuracy(found, judged), macro_f1(found, judged), expected_error(scores, right)]
+    return [
+        name,
+        len(judged.texts),
+        len(set(judged.labels)),
+        accuracy(found, judged),
+        macro_f1(found, judged),
+        expected_error(scores, right),
+    ]
 
 
 def _sources(texts: Path) -> str:
@@ -108,28 +126,45 @@ def _sources(texts: Path) -> str:
     size: Counter[str] = Counter()
     labels: dict[str, set[str]] = defaultdict(set)
     for batch in own.to_batches():
-        for label, family, text in zip(*(batch[name].to_pylist() for name in ("label", "family", "text")), strict=True):
+        for label, family, text in zip(
+            *(batch[name].to_pylist() for name in ("label", "family", "text")), strict=True
+        ):
             count[family] += 1
             size[family] += len(text)
             labels[family].add(label)
     rows: list[list[object]] = []
     for group in GROUPS:
         names = group.packages if len(group.packages) < 6 else (f"{len(group.packages)} packages",)
-        rows.append([group.family, f"{group.registry}: {', '.join(names)}", group.licence, count[group.family], f"{size[group.family] / 1e6:.1f}", len(labels[group.family])])
-    return table(["family", "packages", "licence", "texts of the family", "million characters", "languages"], rows)
+        rows.append(
+            [
+                group.family,
+                f"{group.registry}: {', '.join(names)}",
+                group.licence,
+                count[group.family],
+                f"{size[group.family] / 1e6:.1f}",
+                len(labels[group.family]),
+            ]
+        )
+    return table(
+        ["family", "packages", "licence", "texts of the family", "million characters", "languages"], rows
+    )
 
 
 def _languages(shown: dict[str, tuple[Sequence[str], Judged]]) -> str:
     figures = {name: by_label(*pair) for name, pair in shown.items()}
     every = sorted(set().union(*figures.values()))
-    return table(["label", *figures], [[label, *(own.get(label) for own in figures.values())] for label in every])
+    return table(
+        ["label", *figures], [[label, *(own.get(label) for own in figures.values())] for label in every]
+    )
 
 
 def _wrong(shown: Sequence[tuple[Sequence[str], Judged]]) -> str:
     pairs: Counter[tuple[str, str]] = Counter()
     for found, judged in shown:
         pairs.update((b, a) for a, b in zip(found, judged.labels, strict=True) if a != b)
-    return table(["language", "taken for", "texts"], [[*pair, count] for pair, count in pairs.most_common(WRONG)])
+    return table(
+        ["language", "taken for", "texts"], [[*pair, count] for pair, count in pairs.most_common(WRONG)]
+    )
 
 
 def main() -> None:
@@ -144,7 +179,9 @@ def main() -> None:
     (models / NAME).with_suffix(".md").write_text(text, encoding="utf-8")
     listed = json.loads((models / "models.json").read_text(encoding="utf-8"))
     listed[NAME] = entry(models)
-    (models / "models.json").write_text(json.dumps(dict(sorted(listed.items())), indent=2) + "\n", encoding="utf-8")
+    (models / "models.json").write_text(
+        json.dumps(dict(sorted(listed.items())), indent=2) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

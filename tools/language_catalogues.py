@@ -54,7 +54,9 @@ def _read(path: PurePosixPath, data: bytes, package: str) -> Iterator[Message]:
         for part in re.findall(r"<p [^>]*>(.*?)</p>", data.decode("utf-8"), re.DOTALL):
             yield package.removeprefix("libreoffice-help-"), part
     elif suffix == ".desktop":
-        yield from re.findall(r"^(?:Name|Comment|GenericName)\[([\w@.]+)\]=(.+)$", data.decode("utf-8"), re.MULTILINE)
+        yield from re.findall(
+            r"^(?:Name|Comment|GenericName)\[([\w@.]+)\]=(.+)$", data.decode("utf-8"), re.MULTILINE
+        )
     elif suffix == ".xml" and re.search(r"mime|metainfo|appdata|xkb|schemas", str(path)):
         yield from re.findall(r'xml:lang="([\w@.-]+)"[^>]*>([^<]{8,})<', data.decode("utf-8"))
     elif package.startswith("fortunes-") and "fortunes" in path.parts and not suffix:
@@ -117,7 +119,9 @@ def xpi(data: bytes) -> Iterator[str]:
                 if name.endswith(".dtd"):
                     yield from re.findall(r'<!ENTITY\s+\S+\s+"([^"]*)"', text)
                 else:
-                    yield from re.findall(r"^[ \t]*(?:[\w.-]+[ \t]*=|(?=\s{4}\w)[ \t]+)[ \t]*(.+)$", text, re.MULTILINE)
+                    yield from re.findall(
+                        r"^[ \t]*(?:[\w.-]+[ \t]*=|(?=\s{4}\w)[ \t]+)[ \t]*(.+)$", text, re.MULTILINE
+                    )
 
 
 def leaves(value: object) -> Iterator[str]:

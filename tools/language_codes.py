@@ -15,10 +15,7 @@ from typing import Final
 
 from corpusmill.pipeline.filter.classifiers.scores import ISO_639_1
 
-# Names that are not of ISO 639, old codes, and varieties that take another label.
-_OTHER: Final = dict(
-    pair.split(":")
-    for pair in """
+_OTHER_TEXT: Final = """
 iw:he in:id ji:yi jw:jv mo:ro nb:no nob:no nno:nn fil:tl sh:- simple:- als:gsw bh:bho bih:bho zh-classical:- lzh:- roa-rup:rup
 roa-tara:- fiu-vro:vro bat-smg:sgs map-bms:- cbk-zam:cbk be-tarask:be be-x-old:be be_x_old:be kmr:ku prs:fa arz:- ary:- aeb:- apc:- arq:- acm:-
 ajp:- shu:- fat:ak tw:ak twi:ak qqq:- qqx:- ku_IQ:ckb ku-iq:ckb sr_CS:- zh-min-nan:nan no-bok:no nyn:nyn kok:gom knn:gom ary-arab:- hif:hif zlm:ms
@@ -28,15 +25,11 @@ hnj:hmn blu:hmn hea:- fuf:ff fuv:ff fub:ff fuc:ff ffm:ff ckt:- mnw:mnw ltg:ltg l
 hsn:- wuu:wuu yue:yue cjy:- cpx:- mnp:- czh:- czo:- cnp:- csp:- npi:ne ory:or pbu:ps pbt:ps pst:ps pes:fa plt:mg
 kng:kg swh:sw ydd:yi zsm:ms knc:kr gaz:om kpv:kv koi:koi src:sc sro:sc sdn:sc sdc:sc bcc:bal bgn:bal bgp:bal zul:zu fit:fit ike:iu ikt:iu
 en-simple:- de-formal:de nl-informal:nl es-formal:es hu-formal:hu de-at:de de-ch:de kk-cn:kk kk-kz:kk kk-tr:kk zh-my:zh zh-sg:zh
-""".split()
-)
+"""
+# Names that are not of ISO 639, old codes, and varieties that take another label.
+_OTHER: Final = dict(pair.split(":") for pair in _OTHER_TEXT.split())
 
-# The scripts that texts of a label are written in, where one label has several or data of another would be an error.
-SCRIPTS: Final = {
-    label: scripts.split("+")
-    for label, scripts in (
-        pair.split(":")
-        for pair in """
+_SCRIPTS_TEXT: Final = """
 ar:Arabic fa:Arabic ur:Arabic ps:Arabic sd:Arabic ug:Arabic ckb:Arabic azb:Arabic glk:Arabic mzn:Arabic lrc:Arabic pnb:Arabic skr:Arabic
 ru:Cyrillic uk:Cyrillic be:Cyrillic bg:Cyrillic mk:Cyrillic kk:Cyrillic+Arabic ky:Cyrillic tt:Cyrillic ba:Cyrillic cv:Cyrillic
 mn:Cyrillic tg:Cyrillic sah:Cyrillic os:Cyrillic ce:Cyrillic av:Cyrillic lez:Cyrillic ab:Cyrillic udm:Cyrillic kv:Cyrillic koi:Cyrillic mhr:Cyrillic mrj:Cyrillic
@@ -46,8 +39,10 @@ ko:Hangul hi:Devanagari mr:Devanagari ne:Devanagari mai:Devanagari bho:Devanagar
 dty:Devanagari bn:Bengali as:Bengali bpy:Bengali mni:Bengali+Meetei pa:Gurmukhi gu:Gujarati or:Oriya ta:Tamil te:Telugu kn:Kannada tcy:Kannada ml:Malayalam
 si:Sinhala th:Thai lo:Lao my:Myanmar shn:Myanmar mnw:Myanmar km:Khmer bo:Tibetan dz:Tibetan am:Ethiopic ti:Ethiopic ka:Georgian xmf:Georgian hy:Armenian hyw:Armenian
 he:Hebrew yi:Hebrew el:Greek dv:Thaana chr:Cherokee iu:Canadian sat:Ol nqo:Nko ks:Arabic syr:Syriac ii:Yi
-""".split()
-    )
+"""
+# The scripts that texts of a label are written in, where one label has several or data of another would be an error.
+SCRIPTS: Final = {
+    label: scripts.split("+") for label, scripts in (pair.split(":") for pair in _SCRIPTS_TEXT.split())
 }
 
 _PARTS = re.compile(r"[_@.-]")
@@ -78,4 +73,10 @@ def label(name: str) -> str | None:
     if first == "az" and tags & {"ir", "arab"}:
         return "azb"
     found = _OTHER.get(first, ISO_639_1.get(first, first))
-    return None if found == "-" else _OTHER.get(found, found) if found in _OTHER and _OTHER[found] != "-" else found
+    return (
+        None
+        if found == "-"
+        else _OTHER.get(found, found)
+        if found in _OTHER and _OTHER[found] != "-"
+        else found
+    )

@@ -1,6 +1,6 @@
 """How right a model for languages is, by set, by language and by length, and the profile that makes its scores probabilities.
 
-    python -m tools.language_figures MODEL.ftz PYCLD2.tar.gz
+python -m tools.language_figures MODEL.ftz PYCLD2.tar.gz
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ def answers(model: Predictor, known: Profile | None, texts: Sequence[str]) -> tu
 
 def accuracy(found: Sequence[str], judged: Judged) -> float:
     """The share of right answers."""
-    return float(np.mean([a == b for a, b in zip(found, judged.labels, strict=True)])) if judged.texts else float("nan")
+    return (
+        float(np.mean([a == b for a, b in zip(found, judged.labels, strict=True)]))
+        if judged.texts
+        else float("nan")
+    )
 
 
 def by_label(found: Sequence[str], judged: Judged) -> dict[str, float]:
@@ -59,7 +63,13 @@ def macro_f1(found: Sequence[str], judged: Judged) -> float:
 def expected_error(scores: np.ndarray, right: np.ndarray, bins: int = 10) -> float:
     """Expected calibration error (Naeini et al. 2015), over ten bins of score."""
     where = np.minimum((scores * bins).astype(int), bins - 1)
-    return float(sum(abs(right[where == b].mean() - scores[where == b].mean()) * (where == b).mean() for b in range(bins) if (where == b).any()))
+    return float(
+        sum(
+            abs(right[where == b].mean() - scores[where == b].mean()) * (where == b).mean()
+            for b in range(bins)
+            if (where == b).any()
+        )
+    )
 
 
 def main() -> None:
@@ -79,13 +89,22 @@ def main() -> None:
         inside = judged.among(model.labels)
         found, _ = answers(model, known, inside.texts)
         own = by_label(found, inside)
-        print(f"{judged.name}: {len(inside.texts)} texts of {len(own)} labels: accuracy {accuracy(found, inside):.4f}, by label {np.mean(list(own.values())):.4f}; all {accuracy(answers(model, known, judged.texts)[0], judged):.4f} of {len(set(judged.labels))}")
+        print(
+            f"{judged.name}: {len(inside.texts)} texts of {len(own)} labels: accuracy {accuracy(found, inside):.4f}, by label {np.mean(list(own.values())):.4f}; all {accuracy(answers(model, known, judged.texts)[0], judged):.4f} of {len(set(judged.labels))}"
+        )
         worst = sorted(own.items(), key=lambda one: one[1])[: given.worst]
         wrong = defaultdict(Counter)
         for a, b in zip(found, inside.labels, strict=True):
             if a != b:
                 wrong[b][a] += 1
-        print("   ", " ".join(f"{label}:{share:.2f}({','.join(k for k, _ in wrong[label].most_common(2))})" for label, share in worst if share < 0.97))
+        print(
+            "   ",
+            " ".join(
+                f"{label}:{share:.2f}({','.join(k for k, _ in wrong[label].most_common(2))})"
+                for label, share in worst
+                if share < 0.97
+            ),
+        )
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ SNIPPETS: Final = ("pycld2==0.41",)  # the last version whose source has them; A
 ARTICLE: Final = 40  # letters: a shorter piece of the Declaration is a heading
 PIECE: Final = 120  # characters of a piece of a snippet
 
-LARGE: Final = tuple(
-    "ar bg cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl pl pt ro ru sk sl sv tr vi zh uk".split()
+_LARGE_TEXT: Final = (
+    "ar bg cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl pl pt ro ru sk sl sv tr vi zh uk"
 )
+LARGE: Final = tuple(_LARGE_TEXT.split())
 
 
 class Judged(NamedTuple):
@@ -54,7 +55,9 @@ def lingua(kind: str) -> Judged:
     """`kind` is sentences, word-pairs or single-words."""
     with gzip.open(SHARED / "lingua_testdata/lingua_test.jsonl.gz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    return _judged(f"lingua {kind}", ((label(row["lang"]), row["text"]) for row in rows if row["kind"] == kind))
+    return _judged(
+        f"lingua {kind}", ((label(row["lang"]), row["text"]) for row in rows if row["kind"] == kind)
+    )
 
 
 def declaration() -> Judged:
@@ -72,10 +75,14 @@ def _articles(code: str, text: str) -> Iterator[tuple[str | None, str]]:
             yield known, " ".join(part.split())
 
 
-_STRING = re.compile(r'const char\* kTeststr_([a-z]{2,3})_([A-Z][a-z]{3})\w* =\s*((?:"(?:[^"\\]|\\.)*"\s*)+);')
+_STRING = re.compile(
+    r'const char\* kTeststr_([a-z]{2,3})_([A-Z][a-z]{3})\w* =\s*((?:"(?:[^"\\]|\\.)*"\s*)+);'
+)
+_NOT_SNIPPETS_TEXT: Final = "xx zz zzb zze zzh zzp sit crs blu"
 # Not what they are called, or in a script of another time: Hmong is called blu there, Limbu sit.
-_NOT_SNIPPETS: Final = frozenset("xx zz zzb zze zzh zzp sit crs blu".split())
-_NOT_IN: Final = frozenset("my_Latn sa_Latn tl_Tglg mn_Mong ro_Cyrl ku_Arab tk_Cyrl az_Arab tg_Arab uz_Arab ky_Arab za_Hani ug_Cyrl lif_Limb".split())
+_NOT_SNIPPETS: Final = frozenset(_NOT_SNIPPETS_TEXT.split())
+_NOT_IN_TEXT: Final = "my_Latn sa_Latn tl_Tglg mn_Mong ro_Cyrl ku_Arab tk_Cyrl az_Arab tg_Arab uz_Arab ky_Arab za_Hani ug_Cyrl lif_Limb"
+_NOT_IN: Final = frozenset(_NOT_IN_TEXT.split())
 
 
 def snippets(source: Path, pieces: bool = False) -> Judged:

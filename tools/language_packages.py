@@ -50,11 +50,12 @@ _CLDR: Final = tuple(
     f"cldr-{part}-full@48.2.0" for part in ("localenames", "dates", "units", "annotations", "misc")
 )
 
+_HELP: Final = "om dz km hi id eu gl sl ca et"
 GROUPS: Final = (
     Group("catalogues", "apt", (*_DESKTOP.split(), *(f"mate-{part}-common" for part in _MATE.split())),
           "of each program: GPL-2 or later, LGPL, BSD (Django), MPL; translators' names are in the packages"),
     Group("libreoffice", "apt", (*(f"libreoffice-l10n-{code}" for code in _LIBREOFFICE.split()),
-          *(f"libreoffice-help-{code}" for code in "om dz km hi id eu gl sl ca et".split())), "MPL-2.0"),
+          *(f"libreoffice-help-{code}" for code in _HELP.split())), "MPL-2.0"),
     Group("firefox", "apt", tuple(f"firefox-esr-l10n-{code}" for code in _FIREFOX.split()), "MPL-2.0"),
     Group("fortunes", "apt", tuple(f"fortunes-{code}" for code in _FORTUNES.split()), "GPL-2 or later, public domain"),
     Group("mediawiki", "apt", ("mediawiki",), "GPL-2 or later"),

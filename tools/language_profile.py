@@ -71,10 +71,18 @@ def temperatures(model: Predictor, scripts: dict[str, list[str]], judged: Judged
         words = cleaned(data, offsets[:-1], offsets[1:])[0]
         every = model.probabilities(words, words.bounds)
         present = (counts > 0) & (counts >= SCRIPT_SHARE * np.maximum(size, 1)[:, None])
-        logs = np.where(present.astype(int) @ bits.T.astype(int) > 0, np.log(np.maximum(every, 1e-6)), -np.inf)
+        logs = np.where(
+            present.astype(int) @ bits.T.astype(int) > 0, np.log(np.maximum(every, 1e-6)), -np.inf
+        )
         use = (size >= low) & (size < high) & np.isfinite(logs[np.arange(len(logs)), wanted])
         losses = [_loss(logs[use] / t, np.array(wanted)[use]) for t in TEMPERATURES]
-        rows.append({"letters": high, "temperature": float(TEMPERATURES[int(np.argmin(losses))]), "texts": int(use.sum())})
+        rows.append(
+            {
+                "letters": high,
+                "temperature": float(TEMPERATURES[int(np.argmin(losses))]),
+                "texts": int(use.sum()),
+            }
+        )
     return rows
 
 

@@ -77,11 +77,17 @@ def files(path: Path) -> Iterator[tuple[str, bytes]]:
         with zipfile.ZipFile(path) as packed:
             yield from ((name, packed.read(name)) for name in packed.namelist())
         return
-    command = ["dpkg-deb", "--fsys-tarfile", str(path)] if path.suffix == ".deb" else ["gzip", "-dc", str(path)]
+    command = (
+        ["dpkg-deb", "--fsys-tarfile", str(path)] if path.suffix == ".deb" else ["gzip", "-dc", str(path)]
+    )
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         with tarfile.open(fileobj=process.stdout, mode="r|") as packed:
             for member in packed:
-                if member.isfile() and member.size < 1 << 26 and not member.name.endswith((".png", ".ogg", ".svg")):
+                if (
+                    member.isfile()
+                    and member.size < 1 << 26
+                    and not member.name.endswith((".png", ".ogg", ".svg"))
+                ):
                     content = packed.extractfile(member)
                     if content is not None:
                         yield member.name, content.read()
@@ -123,17 +129,25 @@ def _frequencies(name: str, data: bytes) -> Iterator[Text]:
     if not found or found[2] in ("sh", "zh", "ja") or (found[1] == "small" and found[2] in _LARGE):
         return
     bins = msgpack.unpackb(gzip.decompress(data), raw=False)[1:]
-    words = [(word, 10 ** (-at / 100)) for at, own in enumerate(bins) for word in own if word.isalpha() or "'" in word]
+    words = [
+        (word, 10 ** (-at / 100))
+        for at, own in enumerate(bins)
+        for word in own
+        if word.isalpha() or "'" in word
+    ]
     yield from ((found[2], text) for text in drawn(words, 12_000, found[2]))
 
 
-_LARGE: Final = frozenset("ar bn ca cs de en es fi fr he it mk nb nl pl pt ru sv uk zh".split())
+_LARGE_TEXT: Final = "ar bn ca cs de en es fi fr he it mk nb nl pl pt ru sv uk zh"
+_LARGE: Final = frozenset(_LARGE_TEXT.split())
 
 
 def drawn(words: list[tuple[str, float]], count: int, seed: str) -> Iterator[str]:
     """`count` lines of words drawn by weight, the weights' power 0.75, so that rarer words are seen too; some capitals."""
     rng = random.Random(seed)
-    total = rng.choices([word for word, _ in words], [weight**0.75 for _, weight in words], k=count * PSEUDO_SENTENCE)
+    total = rng.choices(
+        [word for word, _ in words], [weight**0.75 for _, weight in words], k=count * PSEUDO_SENTENCE
+    )
     for first in range(0, len(total), PSEUDO_SENTENCE):
         yield " ".join(total[first : first + PSEUDO_SENTENCE])
 
@@ -168,7 +182,9 @@ def _books(name: str, data: bytes) -> Iterator[Text]:
                 yield code, row[1]
 
 
-_OTHER = re.compile(r"[\s\d!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f\uff00-\uff20]+")  # marks are part of words, and no \w
+_OTHER = re.compile(
+    r"[\s\d!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f\uff00-\uff20]+"
+)  # marks are part of words, and no \w
 
 
 def is_text(label: str, text: str) -> bool:
@@ -271,7 +287,12 @@ def main() -> None:
     for label, text in zip(table["label"].to_pylist(), table["text"].to_pylist(), strict=True):
         sizes[label] += len(text)
     print(f"{len(table):,} texts, {sum(sizes.values()) / 1e6:.1f} million characters, {len(sizes)} languages")
-    print(" ".join(f"{label}:{math.ceil(size / 1000)}k" for label, size in sorted(sizes.items(), key=lambda one: -one[1])))
+    print(
+        " ".join(
+            f"{label}:{math.ceil(size / 1000)}k"
+            for label, size in sorted(sizes.items(), key=lambda one: -one[1])
+        )
+    )
 
 
 if __name__ == "__main__":

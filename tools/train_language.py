@@ -49,9 +49,9 @@ PRIOR: Final = {
 # CLD2), for which the Declaration will do, too.
 LEAST_WORDS: Final = 8_000
 LEAST_WORDS_NAMED: Final = 1_200
-LEFT_OUT: Final = frozenset("isv hrx qt rsk egl kge sli shy ext prg ses btm".split())  # made, or too near to a large one
-NAMED: Final = frozenset(
-    """
+_LEFT_OUT_TEXT: Final = "isv hrx qt rsk egl kge sli shy ext prg ses btm"
+LEFT_OUT: Final = frozenset(_LEFT_OUT_TEXT.split())  # made, or too near to a large one
+_NAMED_TEXT: Final = """
 ab ace ada af ak als am an ar arz as ast av awa ay az azb ba bal ban bar bcl be bem bg bho bi bjn bm bn bo bpy br bs bug bxr
 ca ce ceb ch cjk ckb co cr crh cs csb cv cy da de dik diq dsb dty dv dyu dz ee el eml en eo es et eu fa ff fi fj fo fon fr frr
 fur fy ga gaa gd gl gn gom gsw gu guc gv ha haw he hi hif hil hmn hne hr hsb ht hu hy ia ibb id ie ig ilo io is it iu ja jam jv
@@ -60,12 +60,14 @@ lrc lt ltg lua luo lus lv mad mag mai mam mdf men mfe mg mhr mi min mk ml mn mni
 ne new ng nl nn no nr nso nv ny nyn oc om or os pa pag pam pap pcd pcm pfl pis pl pms pnb ps pt qu quc rm rn ro ru rue rw sa sah
 sat sc scn sco sd se sg shn si sk sl sm sn so sq sr ss st su sus sv sw syr szl ta te tem tet tg th ti tiv tk tl tn to tpi tr ts
 tt tum ty tyv udm ug uk umb ur uz ve vec vep vi vls vmw vo vro wa war wo wuu xal xh xmf yi yo yua yue za zea zh zu
-""".split()
-)
+"""
+NAMED: Final = frozenset(_NAMED_TEXT.split())
 LENGTHS: Final = ((1, 3), (4, 8), (9, 25), (9, 25))  # words of an example, drawn evenly
 CHARACTERS: Final = ((2, 6), (7, 20), (20, 60), (20, 60))  # of an example in scripts without spaces
 UNKNOWN_EXAMPLES: Final = 150  # of a language that is not learnt
-UNKNOWN: Final = "und"  # ISO 639-2's code for undetermined: codes, numbers and random letters are its examples
+UNKNOWN: Final = (
+    "und"  # ISO 639-2's code for undetermined: codes, numbers and random letters are its examples
+)
 
 TRAIN: Final[dict[str, Any]] = {
     "dim": 32, "epoch": 3, "lr": 0.5, "wordNgrams": 1, "minn": 2, "maxn": 4, "bucket": 350_000,
@@ -80,7 +82,9 @@ def streams(table: pa.Table) -> dict[str, dict[str, list[str]]]:
         data, offsets = text_buffers(batch["text"].cast(pa.large_string()))
         words, lines = cleaned(data, offsets[:-1], offsets[1:])
         raw = words.data.tobytes()
-        for row, (label, family) in enumerate(zip(batch["label"].to_pylist(), batch["family"].to_pylist(), strict=True)):
+        for row, (label, family) in enumerate(
+            zip(batch["label"].to_pylist(), batch["family"].to_pylist(), strict=True)
+        ):
             line = raw[lines[row, 0] : lines[row, 1]].decode()
             if line:
                 found[label][family].append(line)
@@ -92,7 +96,10 @@ def examples(label: str, families: dict[str, list[str]], size: float) -> Iterato
     rng = random.Random(f"{SEED} {label}")
     whole = label in NO_SPACES
     pieces = {family: _shuffled(rng, texts) for family, texts in families.items()}
-    counts = {family: sum(map(len, texts)) if whole else len(" ".join(texts).split()) for family, texts in pieces.items()}
+    counts = {
+        family: sum(map(len, texts)) if whole else len(" ".join(texts).split())
+        for family, texts in pieces.items()
+    }
     total = sum(counts.values()) // (3 if whole else 1)
     more = LARGE_MORE if label in LARGE else PRIOR.get(label, 1.0)
     count = max(MOST * min(total / MUCH, 1.0) ** 0.5 * more, LEAST)
@@ -125,23 +132,40 @@ def _runs_of_characters(rng: random.Random, texts: list[str], count: int) -> Ite
         yield text[first : first + length].strip() or text[:length]
 
 
+_CODE_1: Final = (
+    "def self return import none true false int str len for in range if else elif print args kwargs null void"
+)
+_CODE_2: Final = (
+    "const var let function class public static new this float double std vector size idx tmp buf ptr cfg ctx"
+)
+_CODE_3: Final = (
+    "div span href src px rgb utf http www html css js json xml sql select where df np pd ax fig fn impl mut"
+)
+
+
 def no_language(count: int) -> Iterator[str]:
     """Examples of what is no language: identifiers of programs, numbers and codes, letters drawn at random."""
     rng = random.Random(SEED)
-    code = "def self return import none true false int str len for in range if else elif print args kwargs null void".split()
-    code += "const var let function class public static new this float double std vector size idx tmp buf ptr cfg ctx".split()
-    code += "div span href src px rgb utf http www html css js json xml sql select where df np pd ax fig fn impl mut".split()
+    code = _CODE_1.split()
+    code += _CODE_2.split()
+    code += _CODE_3.split()
     for _ in range(count):
         kind, length = rng.randrange(4), rng.randint(3, 25)
         if kind == 0:
-            yield " ".join("".join(rng.choices(string.ascii_lowercase, k=rng.randint(1, 12))) for _ in range(length))
+            yield " ".join(
+                "".join(rng.choices(string.ascii_lowercase, k=rng.randint(1, 12))) for _ in range(length)
+            )
         elif kind == 1:
             yield " ".join(
-                rng.choice(code) if rng.random() < 0.7 else rng.choice(string.ascii_lowercase) + str(rng.randrange(10))
+                rng.choice(code)
+                if rng.random() < 0.7
+                else rng.choice(string.ascii_lowercase) + str(rng.randrange(10))
                 for _ in range(length)
             )
         elif kind == 2:
-            yield " ".join("".join(rng.choices("0123456789abcdef", k=rng.randint(2, 16))) for _ in range(length))
+            yield " ".join(
+                "".join(rng.choices("0123456789abcdef", k=rng.randint(2, 16))) for _ in range(length)
+            )
         else:
             yield " ".join(
                 str(rng.randrange(10 ** rng.randint(1, 6))) + rng.choice(["", "", "kg", "x", "cm", "mb", "v"])
@@ -184,7 +208,10 @@ def lines(table: pa.Table, size: float) -> list[str]:
     out += [f"{LABEL}{UNKNOWN} {line}\n" for line in no_language(int(size * MOST))]
     for label, texts in sorted(unknown(found).items()):
         rng = random.Random(f"{SEED} {label}")
-        out += [f"{LABEL}{UNKNOWN} {line}\n" for line in _runs_of_words(rng, _shuffled(rng, texts), int(size * UNKNOWN_EXAMPLES))]
+        out += [
+            f"{LABEL}{UNKNOWN} {line}\n"
+            for line in _runs_of_words(rng, _shuffled(rng, texts), int(size * UNKNOWN_EXAMPLES))
+        ]
     order = np.random.default_rng(SEED).permutation(len(out))
     return [out[n] for n in order]
 
@@ -205,7 +232,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.train_language", description=__doc__)
     parser.add_argument("texts", type=Path)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--without", action="append", default=[], metavar="FAMILY", help="leave a family of sources out")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="FAMILY", help="leave a family of sources out"
+    )
     parser.add_argument("--size", type=float, default=1.0, help="share of the examples")
     parser.add_argument("--plain", action="store_true", help="not quantised")
     given = parser.parse_args()

@@ -18,7 +18,7 @@ from corpusmill.pipeline.filter.classifiers.building import Made, build
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled, held_out
 from corpusmill.pipeline.filter.classifiers.predictor import load_bytes
 from corpusmill.pipeline.filter.classifiers.training import Training, evaluate_classifier, train_classifier
-from tools import labelled_sources, made_texts
+from tools import labelled_sources, language_card, made_texts
 from tools.labelled_sources import one_class
 
 THRESHOLDS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -167,8 +167,11 @@ def main(arguments: Sequence[str]) -> None:
         result = train(data, out)
         print(f"{name}: {result.size:,} bytes, threshold {result.threshold:g}, card {result.card}")
         known[name] = {**_entry(out / name), "label": label, "languages": ["en"], "licence": licence}
-    language = fasttext_model.MODELS / fasttext_model.LANGUAGE_MODEL
-    known[language.name] = {**_entry(language), "licence": "CC-BY-SA-3.0, see LICENSE-lid176"}
+    known[language_card.NAME] = language_card.entry(
+        fasttext_model.MODELS
+    )  # trained by `tools.train_language`
+    other = fasttext_model.MODELS / "lid.176.ftz"
+    known[other.name] = {**_entry(other), "licence": "CC-BY-SA-3.0, see LICENSE-lid176"}
     text = json.dumps(dict(sorted(known.items())), indent=2) + "\n"
     (out / "models.json").write_text(text, encoding="utf-8")
 

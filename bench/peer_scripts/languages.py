@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 
 def py3langid() -> Callable[[str], tuple[str, float]]:
@@ -42,8 +43,7 @@ def lingua() -> Callable[[str], tuple[str, float]]:
 
 
 def main() -> None:
-    with open(sys.argv[2], encoding="utf-8") as file:
-        texts = json.load(file)
+    texts = json.loads(Path(sys.argv[2]).read_text(encoding="utf-8"))
     identify = {"py3langid": py3langid, "CLD3": cld3, "lingua": lingua}[sys.argv[1]]()
     print(json.dumps([[str(name), float(score)] for name, score in map(identify, texts)]))
 

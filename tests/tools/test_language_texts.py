@@ -42,11 +42,23 @@ def test_names_of_languages() -> None:
 
 
 def test_messages_of_each_kind_of_file() -> None:
-    mo = catalogue({"": "Content-Type: text/plain; charset=UTF-8\n", "Open": "Öffnen", "Same": "Same", "menu\x04Save file": "Datei sichern"})
+    mo = catalogue(
+        {
+            "": "Content-Type: text/plain; charset=UTF-8\n",
+            "Open": "Öffnen",
+            "Same": "Same",
+            "menu\x04Save file": "Datei sichern",
+        }
+    )
     read = list(language_catalogues.messages("usr/share/locale/de/LC_MESSAGES/x.mo", mo, "x"))
     assert sorted(read) == [("de", "Datei sichern"), ("de", "Öffnen"), ("en", "Open"), ("en", "Save file")]
-    data = json.dumps({"@metadata": {"authors": ["A B"]}, "one": "Uno dos", "more": {"two": ["tres"]}}).encode()
-    assert list(language_catalogues.messages("i18n/core/es.json", data, "m")) == [("es", "Uno dos"), ("es", "tres")]
+    data = json.dumps(
+        {"@metadata": {"authors": ["A B"]}, "one": "Uno dos", "more": {"two": ["tres"]}}
+    ).encode()
+    assert list(language_catalogues.messages("i18n/core/es.json", data, "m")) == [
+        ("es", "Uno dos"),
+        ("es", "tres"),
+    ]
     pack = io.BytesIO()
     with zipfile.ZipFile(pack, "w") as file:
         file.writestr("a.properties", "key = Vula ifayile\n")
@@ -55,9 +67,16 @@ def test_messages_of_each_kind_of_file() -> None:
     assert read == [("xh", "Vula ifayile"), ("xh", "Gcina konke")]
 
 
-@given(st.binary(max_size=300), st.sampled_from(["a/de/LC_MESSAGES/a.mo", "t_de.qm", "i18n/de.json", "x.xpi", "a.desktop"]))
+@given(
+    st.binary(max_size=300),
+    st.sampled_from(["a/de/LC_MESSAGES/a.mo", "t_de.qm", "i18n/de.json", "x.xpi", "a.desktop"]),
+)
 def test_damaged_files_are_no_error(data: bytes, name: str) -> None:
-    for head in (b"", b"\xde\x12\x04\x95", b"\x3c\xb8\x64\x18" * 4 + b"\x69\x00\x00\x00\x20\x03\x00\x00\x00\x08"):
+    for head in (
+        b"",
+        b"\xde\x12\x04\x95",
+        b"\x3c\xb8\x64\x18" * 4 + b"\x69\x00\x00\x00\x20\x03\x00\x00\x00\x08",
+    ):
         list(language_catalogues.messages(name, head + data, "x"))
 
 
@@ -72,12 +91,20 @@ def test_markup_is_taken_out() -> None:
 def test_what_is_text() -> None:
     assert language_texts.is_text("hi", "नदी शहर के उत्तर में") and language_texts.is_text("zh", "打开文件")
     assert not language_texts.is_text("de", "Öffnen") and not language_texts.is_text("de", "12 34 / 56 -- x")
-    assert language_texts.in_script("uk", ["річка тече", "river flows", "річка river of the valley"]) == ["річка тече"]
+    assert language_texts.in_script("uk", ["річка тече", "river flows", "річка river of the valley"]) == [
+        "річка тече"
+    ]
 
 
 def test_english_and_shared_messages_are_dropped() -> None:
-    rows = {label: {1: "river flows", number: f"text of {label}"} for number, label in enumerate(("fr", "it"), start=10)}
-    common = {label: {5: "hotel taxi", 20 + n: f"own words {label}"} for n, label in enumerate(("es", "pt", "gl", "ca"))}
+    rows = {
+        label: {1: "river flows", number: f"text of {label}"}
+        for number, label in enumerate(("fr", "it"), start=10)
+    }
+    common = {
+        label: {5: "hotel taxi", 20 + n: f"own words {label}"}
+        for n, label in enumerate(("es", "pt", "gl", "ca"))
+    }
     found = {(label, "catalogues", "p"): own for label, own in {**rows, **common}.items()}
     table = language_texts._without_shared(found, {1})
     assert sorted(table["text"].to_pylist()) == sorted(
@@ -87,8 +114,13 @@ def test_english_and_shared_messages_are_dropped() -> None:
 
 def test_examples_are_the_same_each_time_and_of_1_to_25_words() -> None:
     rng = random.Random(0)
-    texts = [" ".join(rng.choices(["umfula", "uqala", "emagqumeni", "asenyakatho", "nedolobha"], k=9)) for _ in range(900)]
-    found = [list(train_language.examples("zu", {"catalogues": texts, "books": texts[:30]}, 0.5)) for _ in range(2)]
+    texts = [
+        " ".join(rng.choices(["umfula", "uqala", "emagqumeni", "asenyakatho", "nedolobha"], k=9))
+        for _ in range(900)
+    ]
+    found = [
+        list(train_language.examples("zu", {"catalogues": texts, "books": texts[:30]}, 0.5)) for _ in range(2)
+    ]
     assert found[0] == found[1] and len(found[0]) > 300
     assert {len(line.split()) for line in found[0]} == set(range(1, 26))
     table = pa.table([["zu"] * 900, ["catalogues"] * 900, ["p"] * 900, texts], schema=language_texts.SCHEMA)
@@ -99,7 +131,9 @@ def test_examples_are_the_same_each_time_and_of_1_to_25_words() -> None:
 def test_a_language_becomes_a_label_by_its_words() -> None:
     many, few = {"catalogues": ["ka tere te awa ki te moana"] * 300}, {"catalogues": ["ka tere te awa"] * 9}
     assert train_language.is_learnt("mi", many) and not train_language.is_learnt("mi", few)
-    assert train_language.is_learnt("mi", {**few, "declaration": ["he mea"]}) and not train_language.is_learnt("isv", many)
+    assert train_language.is_learnt(
+        "mi", {**few, "declaration": ["he mea"]}
+    ) and not train_language.is_learnt("isv", many)
 
 
 def test_cld2s_texts(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ class Profile(NamedTuple):
         """The profile for a model of these labels. Raises `KeyError` if it lacks one of them."""
         known = json.loads(path.read_text(encoding="utf-8"))
         bits = [
-            sum(1 << SCRIPTS.index(name) for name in known["scripts"][label]) if label != UNKNOWN else int(_EVERY)
+            sum(1 << SCRIPTS.index(name) for name in known["scripts"][label])
+            if label != UNKNOWN
+            else int(_EVERY)
             for label in labels
         ]
         return cls(
@@ -72,7 +74,9 @@ class Found(NamedTuple):
     second_share: Array  # float32[D]
 
 
-def identify(text: pa.LargeStringArray, model: Predictor, known: Profile | None, by_window: bool = False) -> Found:
+def identify(
+    text: pa.LargeStringArray, model: Predictor, known: Profile | None, by_window: bool = False
+) -> Found:
     """The language of each document, read in windows spread over it; with `by_window` of each window, too."""
     data, offsets = text_buffers(text)
     first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, LANGUAGE_WINDOWS)
@@ -112,7 +116,17 @@ def _answers(
         return label.copy(), score.copy()
     every = model.probabilities(words, ranges)
     label, score = np.empty(len(ranges), np.int32), np.empty(len(ranges), np.float32)
-    _choose(every, counts, known.scripts, known.letters, known.temperatures, known.unknown, known.label, label, score)
+    _choose(
+        every,
+        counts,
+        known.scripts,
+        known.letters,
+        known.temperatures,
+        known.unknown,
+        known.label,
+        label,
+        score,
+    )
     return label, score
 
 
@@ -154,7 +168,15 @@ def _choose(
 
 @compiled
 def _shares(
-    own: Any, sure: Any, letters: Any, owner: Any, label: Any, labels: Any, shares: Any, second: Any, others: Any
+    own: Any,
+    sure: Any,
+    letters: Any,
+    owner: Any,
+    label: Any,
+    labels: Any,
+    shares: Any,
+    second: Any,
+    others: Any,
 ) -> None:
     """Of each document: the share of letters in windows of its label, and the other label that has most, with its share."""
     count = np.zeros(labels, np.int64)

@@ -199,14 +199,19 @@ def known_label(key: str, model: Predictor, label: str | None, name: str | None)
 
 
 def languages(
-    text: pa.LargeStringArray, model: Predictor, codes: pa.StringArray | None = None, known: Profile | None = None
+    text: pa.LargeStringArray,
+    model: Predictor,
+    codes: pa.StringArray | None = None,
+    known: Profile | None = None,
 ) -> tuple[pa.StringArray, pa.FloatArray]:
     """(code, probability) of each document's most probable language; (null, 0) where there is no text.
 
     `codes`, one per label, replace the model's labels.
     """
     found = language.identify(text, model, known)
-    return _taken(pa.array(model.labels, pa.string()) if codes is None else codes, found.label), pa.array(found.score)
+    return _taken(pa.array(model.labels, pa.string()) if codes is None else codes, found.label), pa.array(
+        found.score
+    )
 
 
 def reading(text: pa.LargeStringArray, form: Form) -> Reading:

@@ -223,14 +223,16 @@ def test_small_views_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_key_holds_models_and_rules() -> None:
     key = stage().key_params()
     folder = ROOT / "pipeline/filter/models"
-    assert key["models"] == {
-        name: checksum((folder / file).read_bytes())
-        for name, file in (
-            ("language", "lid.176.ftz"),
-            ("toxicity", "toxicity.ftz"),
-            ("quality", "quality.ftz"),
-        )
+    sums = {
+        path.name: checksum(path.read_bytes())
+        for path in folder.iterdir()
+        if path.suffix in (".ftz", ".json")
     }
+    assert key["models"] == {
+        "language": f"{sums['language.ftz']}+{sums['language.json']}",
+        "toxicity": sums["toxicity.ftz"], "quality": sums["quality.ftz"],
+    }  # fmt: skip
+    assert stage(language={"model": "lid.176"}).key_params()["models"]["language"] == sums["lid.176.ftz"]
     assert stage(language=None).key_params()["models"].keys() == {"toxicity", "quality"}
     moved = stage(thresholds={"c4.sentences_min": 3}).key_params()
     assert moved["rules"] != key["rules"] and {"seed", "unicode", "skip_sources"} <= key.keys()

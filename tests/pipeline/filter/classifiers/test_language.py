@@ -58,8 +58,17 @@ def test_languages_of_every_continent() -> None:
 
 def test_numbers_codes_and_random_letters_are_no_language() -> None:
     rng = random.Random(3)
-    noise = [" ".join("".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(30)) for _ in range(20)]
-    answers = codes([*noise, "1234 5678 0x7f3a 99 12 4 81 77 1", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"])
+    noise = [
+        " ".join("".join(rng.choices(string.ascii_lowercase, k=rng.randint(3, 9))) for _ in range(30))
+        for _ in range(20)
+    ]
+    answers = codes(
+        [
+            *noise,
+            "1234 5678 0x7f3a 99 12 4 81 77 1",
+            "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        ]
+    )
     assert answers.count(language.UNKNOWN) >= 20
 
 
@@ -69,7 +78,7 @@ def test_a_script_that_no_label_is_written_in_is_unknown_and_one_of_a_single_lan
 
 @given(st.text(max_size=200))
 def test_any_text_has_an_answer_that_its_scripts_allow(text: str) -> None:
-    answers, labels = found([text])
+    answers, _ = found([text])
     number, score = int(answers.label[0]), float(answers.score[0])
     assert 0 <= score <= 1 and (number >= 0 or score == 0)
 
@@ -106,7 +115,9 @@ def choices(draw: st.DrawFn) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.in
 
 @given(choices(), st.floats(0.5, 3), st.floats(0, 0.9))
 def test_the_choice_among_the_labels_of_the_scripts(
-    drawn: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.uint64]], temperature: float, unknown: float
+    drawn: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.uint64]],
+    temperature: float,
+    unknown: float,
 ) -> None:
     every, counts, bits = drawn
     label, score = np.empty(len(every), np.int32), np.empty(len(every), np.float32)
@@ -115,7 +126,11 @@ def test_the_choice_among_the_labels_of_the_scripts(
     language._choose(every, counts, bits, steps, temperatures, unknown, nothing, label, score)
     for row in range(len(every)):
         letters = int(counts[row].sum())
-        present = sum(1 << n for n in range(1, 4) if counts[row, n] and counts[row, n] >= language.SCRIPT_SHARE * letters)
+        present = sum(
+            1 << n
+            for n in range(1, 4)
+            if counts[row, n] and counts[row, n] >= language.SCRIPT_SHARE * letters
+        )
         allowed = [n for n in range(nothing) if int(bits[n]) & present]
         if not allowed:
             assert (label[row], score[row]) == (nothing, 0)
@@ -133,7 +148,15 @@ def test_the_choice_among_the_labels_of_the_scripts(
 def test_a_profile_names_every_label_of_its_model(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     lengths = [{"letters": 20, "temperature": 1.5}, {"letters": 1 << 40, "temperature": 1.1}]
-    path.write_text(json.dumps({"scripts": {"en": ["Latin"], "sr": ["Cyrillic", "Latin"]}, "temperatures": lengths, "unknown": 0.3}))
+    path.write_text(
+        json.dumps(
+            {
+                "scripts": {"en": ["Latin"], "sr": ["Cyrillic", "Latin"]},
+                "temperatures": lengths,
+                "unknown": 0.3,
+            }
+        )
+    )
     known = Profile.read(path, ["en", "und", "sr"])
     latin, cyrillic = 1 << SCRIPTS.index("Latin"), 1 << SCRIPTS.index("Cyrillic")
     assert known.scripts.tolist() == [latin, (1 << 64) - 1, latin | cyrillic] and known.label == 1

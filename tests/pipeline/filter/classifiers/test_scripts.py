@@ -34,7 +34,8 @@ def test_every_letter_of_a_listed_script_counts_once(texts: list[str]) -> None:
     for text, found in zip(texts, counted(texts), strict=True):
         assert sum(found.values()) == sum(table[ord(char)] > 0 for char in text)
         assert found.get("Latin", 0) == sum(
-            unicodedata.category(char)[0] == "L" and unicodedata.name(char, "").startswith("LATIN") for char in text
+            unicodedata.category(char)[0] == "L" and unicodedata.name(char, "").startswith("LATIN")
+            for char in text
         )
 
 
