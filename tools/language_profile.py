@@ -1,14 +1,15 @@
 """The profile of a model for languages: the scripts of its labels, and temperatures by length.
 
-Temperatures are those under which the right answers are likeliest (Guo et al. 2017), by length of text, on texts of which
-the model has seen neither the sources nor the like: pieces of the Universal Declaration, for a model trained without it.
+Temperatures are those under which the right answers are likeliest (Guo et al. 2017), by length of text, on half of lingua's
+test texts, which nothing else was fitted to and which no figure is of.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from corpusmill.pipeline.filter.classifiers.scripts import SCRIPTS, letters_by_s
 from corpusmill.pipeline.filter.text.view import text_buffers
 from tools import language_codes
 from tools.language_figures import load
-from tools.language_judged import Judged, declaration
+from tools.language_judged import Judged, lingua
 
 LENGTHS: Final = (10, 20, 40, 80, 160, 400)  # letters: a temperature each for texts of fewer, one for longer
 TEMPERATURES: Final = np.round(np.geomspace(0.5, 4.0, 43), 2)
@@ -53,48 +54,44 @@ def scripts_of(table: pa.Table, labels: list[str]) -> dict[str, list[str]]:
     return out
 
 
-def temperatures(model: Predictor, scripts: dict[str, list[str]], judged: Judged) -> list[dict[str, Any]]:
-    """A temperature for each length, fitted on pieces of the judged texts of about that length."""
-    rng = random.Random(1)
+def temperatures(
+    model: Predictor, scripts: dict[str, list[str]], judged: Sequence[Judged]
+) -> list[dict[str, Any]]:
+    """A temperature for each length, under which the right answers to the judged texts of that length are likeliest."""
     bits = np.array([[name in scripts.get(label, SCRIPTS) for name in SCRIPTS] for label in model.labels])
     numbers = {label: n for n, label in enumerate(model.labels)}
+    texts = [text for one in judged for text in one.texts]
+    wanted = np.array([numbers[label] for one in judged for label in one.labels])
+    data, offsets = text_buffers(pa.array(texts, pa.large_string()))
+    counts = letters_by_script(data, offsets[:-1], offsets[1:], np.arange(len(offsets)))
+    size = counts.sum(axis=1)
+    words = cleaned(data, offsets[:-1], offsets[1:])[0]
+    every = model.probabilities(words, words.bounds)
+    present = (counts > 0) & (counts >= SCRIPT_SHARE * np.maximum(size, 1)[:, None])
+    allowed = present.astype(int) @ bits.T.astype(int) > 0
+    logs = np.where(allowed, np.log(np.maximum(every, 1e-6)), -np.inf)
     rows = []
     for low, high in zip((0, *LENGTHS), (*LENGTHS, 1 << 40), strict=True):
-        texts, wanted = [], []
-        for text, label in zip(judged.texts, judged.labels, strict=True):
-            aim = rng.randint(max(low, 3), min(high, 2 * max(low, 3) + 200) - 1)
-            texts.append(_piece(rng, text, aim))
-            wanted.append(numbers[label])
-        data, offsets = text_buffers(pa.array(texts, pa.large_string()))
-        counts = letters_by_script(data, offsets[:-1], offsets[1:], np.arange(len(offsets)))
-        size = counts.sum(axis=1)
-        words = cleaned(data, offsets[:-1], offsets[1:])[0]
-        every = model.probabilities(words, words.bounds)
-        present = (counts > 0) & (counts >= SCRIPT_SHARE * np.maximum(size, 1)[:, None])
-        logs = np.where(
-            present.astype(int) @ bits.T.astype(int) > 0, np.log(np.maximum(every, 1e-6)), -np.inf
-        )
         use = (size >= low) & (size < high) & np.isfinite(logs[np.arange(len(logs)), wanted])
-        losses = [_loss(logs[use] / t, np.array(wanted)[use]) for t in TEMPERATURES]
-        rows.append(
-            {
-                "letters": high,
-                "temperature": float(TEMPERATURES[int(np.argmin(losses))]),
-                "texts": int(use.sum()),
-            }
-        )
+        losses = [_loss(logs[use] / t, wanted[use]) for t in TEMPERATURES]
+        best = float(TEMPERATURES[int(np.argmin(losses))])
+        rows.append({"letters": high, "temperature": best, "texts": int(use.sum())})
     return rows
 
 
-def _piece(rng: random.Random, text: str, letters: int) -> str:
-    words = text.split()
-    first = rng.randrange(len(words))
-    out = ""
-    for word in words[first:] + words[:first]:
-        if out and len(out) + len(word) > letters * 1.15:
-            break
-        out += word + " "
-    return out if len(words) > 3 else text[: int(letters * 1.15)]
+def joined(judged: Judged, count: int) -> Judged:
+    """Documents of `count` texts in a row of one language."""
+    by_label: dict[str, list[str]] = defaultdict(list)
+    for text, label in zip(judged.texts, judged.labels, strict=True):
+        by_label[label].append(text)
+    rows = [
+        (" ".join(own[at : at + count]), label)
+        for label, own in by_label.items()
+        for at in range(0, len(own) - count + 1, count)
+    ]
+    return Judged(
+        f"{judged.name}, {count} together", [text for text, _ in rows], [label for _, label in rows]
+    )
 
 
 def _loss(logits: np.ndarray, wanted: np.ndarray) -> float:
@@ -107,18 +104,15 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.language_profile", description=__doc__)
     parser.add_argument("texts", type=Path)
-    parser.add_argument("model", type=Path, help="the one that ships")
-    parser.add_argument("without", type=Path, help="the same, trained without the Declaration")
+    parser.add_argument("model", type=Path)
     parser.add_argument("profile", type=Path)
     given = parser.parse_args()
-    table = pq.read_table(given.texts, columns=["label", "text"])
-    model, without = load(given.model), load(given.without)
-    scripts = scripts_of(table, sorted({*model.labels, *without.labels}))
-    rows = temperatures(without, scripts, declaration().among(without.labels))
-    known = {
-        "scripts": {label: scripts[label] for label in sorted(model.labels) if label != UNKNOWN},
-        "temperatures": rows, "unknown": UNKNOWN_BELOW,
-    }  # fmt: skip
+    model = load(given.model)
+    labels = [label for label in sorted(model.labels) if label != UNKNOWN]
+    scripts = scripts_of(pq.read_table(given.texts, columns=["label", "text"]), labels)
+    sets = [lingua(kind, fitted=True).among(labels) for kind in ("single-words", "word-pairs", "sentences")]
+    rows = temperatures(model, scripts, [*sets, joined(sets[-1], 5)])
+    known = {"scripts": scripts, "temperatures": rows, "unknown": UNKNOWN_BELOW}
     given.profile.write_text(json.dumps(known, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     print(rows)
 

@@ -31,6 +31,7 @@ from tools.language_judged import LARGE
 from tools.language_texts import NO_SPACES
 
 SEED: Final = 20
+SIZE: Final = 0.8  # share of the examples
 MOST: Final = 11_000  # examples of a language with much text, of fewer by the root of its words
 MUCH: Final = 400_000  # words
 LEAST: Final = 600
@@ -235,7 +236,7 @@ def main() -> None:
     parser.add_argument(
         "--without", action="append", default=[], metavar="FAMILY", help="leave a family of sources out"
     )
-    parser.add_argument("--size", type=float, default=1.0, help="share of the examples")
+    parser.add_argument("--size", type=float, default=SIZE, help="share of the examples")
     parser.add_argument("--plain", action="store_true", help="not quantised")
     given = parser.parse_args()
     table = pq.read_table(given.texts)

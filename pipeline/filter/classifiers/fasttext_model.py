@@ -25,8 +25,9 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 
 MODELS: Final = Path(__file__).resolve().parents[1] / "models"
-LANGUAGE_MODELS: Final = ("language", "lid.176")  # those that ship, as a recipe names them
-LANGUAGE_MODEL: Final = "language.ftz"  # the default
+LANGUAGE_MODELS: Final = ("lid.176", "language")  # those that ship, as a recipe names them
+LANGUAGE_MODEL: Final = "lid.176.ftz"  # the default
+OWN_LANGUAGE_MODEL: Final = "language.ftz"
 CACHE_ENV: Final = "CORPUSMILL_CACHE"
 LABEL: Final = "__label__"  # what labels begin with, in a model and in the lines that it learns from
 

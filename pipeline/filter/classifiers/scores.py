@@ -69,17 +69,17 @@ MAX_WINDOWS: Final = 50  # of a longer document, so many windows evenly spread
 WORST: Final = 0.1  # toxicity is the mean of the worst tenth of the windows, of one at least
 TOXIC_SENTENCE: Final = 0.4  # Dolma removes sentences from this probability on
 
-_LANGUAGE = "model card of the language model, on 10 windows of 200 characters spread over the text"
+_LANGUAGE = "fastText lid.176, Joulin et al. 2017, or the model of the recipe, on 10 windows of 200 characters spread over the text"
 _CARD = "model card of the shipped classifier"
 SPECS: Final = (
     SignalSpec(
-        name="language.code", dtype="string", unit="ISO 639 code", range=(None, None), version="3",
+        name="language.code", dtype="string", unit="ISO 639 code", range=(None, None), version="2",
         origin=_LANGUAGE,
     ),
     *(
         SignalSpec(name=name, dtype="float", unit=unit, range=(0.0, 1.0), version=version, origin=origin)
         for name, unit, version, origin in (
-            ("language.score", "probability", "3", _LANGUAGE),
+            ("language.score", "probability", "2", _LANGUAGE),
             (
                 "toxicity.score", "probability", "2",
                 f"{_CARD}: mean of the worst tenth of windows of 400 characters",
