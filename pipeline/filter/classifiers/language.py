@@ -104,7 +104,8 @@ def whole(words: Words, owner: Array) -> Array:
 def _sums(counts: Array | None, owner: Array) -> Array:
     assert counts is not None
     before = np.concatenate([np.zeros((1, counts.shape[1]), np.int64), np.cumsum(counts, axis=0)])
-    return before[owner[1:]] - before[owner[:-1]]
+    sums: Array = before[owner[1:]] - before[owner[:-1]]
+    return sums
 
 
 def _answers(
