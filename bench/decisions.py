@@ -15,7 +15,14 @@ from bench._decisions import table
 from bench.natural import DATA
 
 # Each is a module `bench._decide_<task>` with `rows(labelled)`.
-TASKS: tuple[str, ...] = ("toxicity", "telephone", "identifiers", "decontamination", "near_duplicates")
+TASKS: tuple[str, ...] = (
+    "toxicity",
+    "telephone",
+    "identifiers",
+    "language",
+    "decontamination",
+    "near_duplicates",
+)
 
 
 def main() -> None:

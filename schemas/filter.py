@@ -14,14 +14,21 @@ from corpusmill.schemas.stages import Share
 
 
 class LanguageParams(Strict):
-    """fastText lid.176; a document is removed when its language is not in `keep` or the model is unsure."""
+    """Language identification; a document is removed when its language is not in `keep` or the model is unsure."""
 
     keep: list[str] | None = Field(default=None, description="ISO 639-1 codes; null keeps every language")
     threshold: Share = Field(
         default=0.65, ge=0, le=1, description="minimum probability, as in FineWeb and DCLM"
     )
     model: str | None = Field(
-        default=None, description="URL of another fastText .bin/.ftz, such as GlotLID; default: lid.176.ftz"
+        default=None,
+        description="lid.176, the default, or language, which both ship, or the URL of another fastText .bin/.ftz,"
+        " such as GlotLID",
+    )
+    mixed: bool = Field(
+        default=False,
+        description="also measure the languages of a document's windows: language.share, language.second and"
+        " language.second_share",
     )
     labels: Literal["iso639-1", "model"] = Field(
         default="iso639-1",

@@ -69,10 +69,10 @@ class Filtering:
         self.words, self.urls = WordLists(params.word_lists), UrlRules(params.urls)
         self.given = [*self.lines.specs, *self.words.specs]
         self.specs = [
-            *text_specs(self.asked, self.plugins), *self.given, *self.urls.specs, *scores.SPECS,
+            *text_specs(self.asked, self.plugins), *self.given, *self.urls.specs, *scores.specs(params, self.asked),
         ]  # fmt: skip
         known_signals(rules, self.specs)
-        self.models = scores.ModelSignals(params, models)
+        self.models = scores.ModelSignals(params, models, self.asked)
 
     def __call__(self, docs: pa.Table) -> Outcome:
         signals, cuts = self._measured(docs)

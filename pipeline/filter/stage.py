@@ -57,13 +57,12 @@ class Filter(LocalStage):
         for name in MODEL_SETS:
             section = getattr(self.params, name)
             if section is not None:
-                own = fasttext_model.SHIPPED[name]
-                model = (
-                    fasttext_model.shipped(own)
-                    if section.model is None
-                    else fasttext_model.find(section.model)
-                )
-                found[name] = model
+                if section.model is None:
+                    found[name] = fasttext_model.shipped(fasttext_model.SHIPPED[name])
+                elif name == "language" and section.model in fasttext_model.LANGUAGE_MODELS:
+                    found[name] = fasttext_model.shipped(f"{section.model}.ftz")
+                else:
+                    found[name] = fasttext_model.find(section.model)
         return found
 
     def check(self) -> list[str]:
@@ -93,7 +92,7 @@ class Filter(LocalStage):
             "rules": [rule.as_json() for rule in self.rules],
             "lines": [rule.as_json() for rules in line_rules(self.params).values() for rule in rules],
             "lists": list_hashes(self.params),
-            "models": {name: model.xxh3 for name, model in self.models().items()},
+            "models": {name: model.key for name, model in self.models().items()},
             "plugins": plugins.checksums(self.params.plugins),
             "unicode": unicodedata.unidata_version,
         }

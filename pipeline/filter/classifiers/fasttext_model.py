@@ -25,7 +25,9 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 
 MODELS: Final = Path(__file__).resolve().parents[1] / "models"
-LANGUAGE_MODEL: Final = "lid.176.ftz"
+LANGUAGE_MODELS: Final = ("lid.176", "language")  # those that ship, as a recipe names them
+LANGUAGE_MODEL: Final = "lid.176.ftz"  # the default
+OWN_LANGUAGE_MODEL: Final = "language.ftz"
 # What a section of the recipe uses without a model of the user's own.
 SHIPPED: Final = {"language": LANGUAGE_MODEL, "toxicity": "toxicity.safetensors", "quality": "quality.ftz"}
 CACHE_ENV: Final = "CORPUSMILL_CACHE"
@@ -35,12 +37,19 @@ LABEL: Final = "__label__"  # what labels begin with, in a model and in the line
 @dataclass(frozen=True)
 class ModelFile:
     """A model on this machine. `xxh3` is of its bytes; `label` is what a shipped classifier scores, and
-    `languages` those that it was trained on (none: it scores any text)."""
+    `languages` those that it was trained on (none: it scores any text); `profile` is the file of what is known of a
+    language model's labels (`language.Profile`), where there is one."""
 
     path: str
     xxh3: str
     label: str | None = None
     languages: tuple[str, ...] = ()
+    profile: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What a stage's key names the model by: its checksum, and that of its profile where it has one."""
+        return self.xxh3 if self.profile is None else f"{self.xxh3}+{_xxh3(Path(self.profile))}"
 
 
 def fasttext() -> Any:
@@ -71,7 +80,11 @@ def shipped(name: str) -> ModelFile:
         raise WorkError(
             f"{path}: the shipped model is damaged (xxh3 {found}, not {xxh3}); install the package again"
         )
-    return ModelFile(str(path), xxh3, known.get("label"), tuple(known.get("languages", ())))
+    profile = known.get("profile")
+    return ModelFile(
+        str(path), xxh3, known.get("label"), tuple(known.get("languages", ())),
+        None if profile is None else str(MODELS / profile),
+    )  # fmt: skip
 
 
 def find(url: str) -> ModelFile:

@@ -4,7 +4,7 @@ Arrow buffers, a batch at a time."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError, nearest
-from corpusmill.pipeline.filter.classifiers import predictor
+from corpusmill.pipeline.filter.classifiers import language, predictor
 from corpusmill.pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
+from corpusmill.pipeline.filter.classifiers.language import Profile
 from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stands, cleaned
-from corpusmill.pipeline.filter.classifiers.pieces import blank, sentences_of, windows_of
+from corpusmill.pipeline.filter.classifiers.pieces import sentences_of, windows_of
 from corpusmill.pipeline.filter.classifiers.pooling import (
     MAX_WINDOWS,
     WINDOW_CHARS,
@@ -69,10 +70,7 @@ def iso_639_1(label: str) -> str:
     return ISO_639_1.get(found[1], found[1]) if found else label
 
 
-LANGUAGE_WINDOWS: Final = 10  # the language is predicted from so many windows, spread over the text,
-LANGUAGE_CHARS: Final = 200  # of so many characters: bench/language.py shows what that costs
-
-_LANGUAGE = "fastText lid.176, Joulin et al. 2017, on 10 windows of 200 characters spread over the text"
+_LANGUAGE = "fastText lid.176, Joulin et al. 2017, or the model of the recipe, on 10 windows of 200 characters spread over the text"
 _CARD = "model card of the shipped classifier"
 SPECS: Final = (
     SignalSpec(
@@ -108,6 +106,27 @@ SPECS: Final = (
     ),
 )  # fmt: skip
 
+MIXED_SPECS: Final = (
+    SignalSpec(
+        name="language.share", dtype="float", unit="share of letters", range=(0.0, 1.0), version="1",
+        origin=f"in windows whose own language is language.code; {_LANGUAGE}",
+    ),
+    SignalSpec(
+        name="language.second", dtype="string", unit="ISO 639 code", range=(None, None), version="1",
+        origin=f"of most of the other windows, null where there is none; {_LANGUAGE}",
+    ),
+    SignalSpec(
+        name="language.second_share", dtype="float", unit="share of letters", range=(0.0, 1.0), version="1",
+        origin=f"in windows of language.second; {_LANGUAGE}",
+    ),
+)  # fmt: skip
+
+
+def specs(params: FilterParams, asked: Collection[str] = ()) -> list[SignalSpec]:
+    """The models' signals: those of the languages of a document only where the recipe asks, by `language.mixed` or by a rule."""
+    mixed = params.language is not None and params.language.mixed
+    return [*SPECS, *(spec for spec in MIXED_SPECS if mixed or spec.name in asked)]
+
 
 class Reading(NamedTuple):
     """Documents as a classifier reads them: words, what is scored of each document, and its sentences."""
@@ -120,10 +139,14 @@ class Reading(NamedTuple):
 
 
 class ModelSignals:
-    """The columns of `SPECS`. Raises `UserError` for a label that a model does not have."""
+    """The columns of `specs(params, asked)`. Raises `UserError` for a label that a model does not have."""
 
-    def __init__(self, params: FilterParams, models: Mapping[str, ModelFile]) -> None:
+    def __init__(
+        self, params: FilterParams, models: Mapping[str, ModelFile], asked: Collection[str] = ()
+    ) -> None:
+        self.specs = specs(params, asked)
         self.language: Predictor | None = None
+        self.profile: Profile | None = None
         self.codes = pa.array([], pa.string())
         self.classifiers: dict[str, tuple[Predictor, str, ClassifierParams, tuple[str, ...]]] = {}
         self.toxicity: tuple[ToxicityModel, Form] | None = None
@@ -139,6 +162,8 @@ class ModelSignals:
                 self.toxicity = model, section.input
             elif name == "language":
                 self.language = model
+                if file.profile is not None:
+                    self.profile = language.profile(file.profile, tuple(model.labels))
                 plain = section.labels == "model"
                 self.codes = pa.array(
                     [label if plain else iso_639_1(label) for label in model.labels], pa.string()
@@ -150,9 +175,16 @@ class ModelSignals:
     def columns(self, text: pa.LargeStringArray) -> dict[str, pa.Array]:
         """Name -> column; null for what the recipe does not ask for, and for text in a language that a shipped
         classifier does not know. Without a language model any text is scored."""
-        columns = {spec.name: pa.nulls(len(text), ARROW_TYPES[spec.dtype]) for spec in SPECS}
+        columns = {spec.name: pa.nulls(len(text), ARROW_TYPES[spec.dtype]) for spec in self.specs}
         if self.language is not None:
-            columns["language.code"], columns["language.score"] = languages(text, self.language, self.codes)
+            by_window = len(self.specs) > len(SPECS)
+            found = language.identify(text, self.language, self.profile, by_window)
+            own = {
+                "language.code": _taken(self.codes, found.label), "language.score": pa.array(found.score),
+                "language.share": pa.array(found.share), "language.second": _taken(self.codes, found.second),
+                "language.second_share": pa.array(found.second_share),
+            }  # fmt: skip
+            columns |= {name: column for name, column in own.items() if name in columns}
         if self.toxicity is not None:
             # Texts in every language: short ones are often taken for another one, and `KNOWN_WORDS` states the doubt.
             columns |= {name: pa.array(values) for name, values in labels_of(text, *self.toxicity).items()}
@@ -161,12 +193,17 @@ class ModelSignals:
             if section.input not in read:
                 read[section.input] = reading(text, section.input)
             for signal, values in measured(name, read[section.input], model, label).items():
-                found = pa.array(values)
+                found_values = pa.array(values)
                 if known and self.language is not None:
-                    own = pc.is_in(columns["language.code"], value_set=pa.array([*known, None], pa.string()))
-                    found = pc.if_else(own, found, pa.scalar(None, pa.float32()))
-                columns[signal] = found
+                    fits = pc.is_in(columns["language.code"], value_set=pa.array([*known, None], pa.string()))
+                    found_values = pc.if_else(fits, found_values, pa.scalar(None, pa.float32()))
+                columns[signal] = found_values
         return columns
+
+
+def _taken(codes: pa.StringArray, numbers: Array) -> pa.StringArray:
+    """The codes of numbers of labels, null for -1."""
+    return codes.take(pa.array(numbers, mask=numbers < 0))
 
 
 def known_label(key: str, model: Predictor | ToxicityModel, label: str | None, name: str | None) -> str:
@@ -182,20 +219,19 @@ def known_label(key: str, model: Predictor | ToxicityModel, label: str | None, n
 
 
 def languages(
-    text: pa.LargeStringArray, model: Predictor, codes: pa.StringArray | None = None
+    text: pa.LargeStringArray,
+    model: Predictor,
+    codes: pa.StringArray | None = None,
+    known: Profile | None = None,
 ) -> tuple[pa.StringArray, pa.FloatArray]:
     """(code, probability) of each document's most probable language; (null, 0) where there is no text.
 
     `codes`, one per label, replace the model's labels.
     """
-    data, offsets = text_buffers(text)
-    first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, LANGUAGE_WINDOWS)
-    words = as_it_stands(data, first, last)
-    ranges = whole(words, owner)
-    label, probability = model.best(words, ranges)
-    nothing = (label < 0) | (ranges[:, 0] == ranges[:, 1]) | blank(data, offsets)
-    codes = pa.array(model.labels, pa.string()) if codes is None else codes
-    return codes.take(pa.array(label, mask=nothing)), pa.array(np.where(nothing, np.float32(0), probability))
+    found = language.identify(text, model, known)
+    return _taken(pa.array(model.labels, pa.string()) if codes is None else codes, found.label), pa.array(
+        found.score
+    )
 
 
 def reading(text: pa.LargeStringArray, form: Form) -> Reading:
@@ -245,8 +281,3 @@ def measured(name: str, read: Reading, model: Predictor, label: str) -> dict[str
         "toxicity.worst_sentence": worst,
         "toxicity.sentences_ratio": toxic,
     }
-
-
-def whole(words: Words, owner: Array) -> Array:
-    """int64[D, 2]: the words of each document, over all its pieces."""
-    return np.stack([words.bounds[owner[:-1], 0], words.bounds[owner[1:] - 1, 1]], axis=1)

@@ -242,14 +242,18 @@ def test_small_views_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_key_holds_models_and_rules() -> None:
     key = stage().key_params()
     folder = ROOT / "pipeline/filter/models"
-    assert key["models"] == {
-        name: checksum((folder / file).read_bytes())
-        for name, file in (
-            ("language", "lid.176.ftz"),
-            ("toxicity", "toxicity.safetensors"),
-            ("quality", "quality.ftz"),
-        )
+    sums = {
+        path.name: checksum(path.read_bytes())
+        for path in folder.iterdir()
+        if path.suffix in (".ftz", ".json", ".safetensors")
     }
+    assert key["models"] == {
+        "language": sums["lid.176.ftz"],
+        "toxicity": sums["toxicity.safetensors"], "quality": sums["quality.ftz"],
+    }  # fmt: skip
+    assert stage(language={"model": "lid.176"}).key_params()["models"]["language"] == sums["lid.176.ftz"]
+    own = stage(language={"model": "language"}).key_params()["models"]["language"]
+    assert own == f"{sums['language.ftz']}+{sums['language.json']}"
     assert stage(language=None).key_params()["models"].keys() == {"toxicity", "quality"}
     moved = stage(thresholds={"c4.sentences_min": 3}).key_params()
     assert moved["rules"] != key["rules"] and {"seed", "unicode", "skip_sources"} <= key.keys()

@@ -25,14 +25,30 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_shipped_models_are_those_of_the_list_and_small() -> None:
     known = json.loads((MODELS / "models.json").read_text())
-    assert known.keys() == {"lid.176.ftz", "toxicity.safetensors", "quality.ftz"}
+    assert known.keys() == {"language.ftz", "lid.176.ftz", "toxicity.safetensors", "quality.ftz"}
+    limits = {"language.ftz": 10_000_000, "toxicity.safetensors": 4_000_000}
     for name, entry in known.items():
         binary = (MODELS / name).read_bytes()
-        assert len(binary) == entry["bytes"] < (4_000_000 if name == "toxicity.safetensors" else 1_500_000)
+        assert len(binary) == entry["bytes"] < limits.get(name, 1_500_000)
         assert hashlib.sha256(binary).hexdigest() == entry["sha256"]
         assert fasttext_model.shipped(name).xxh3 == entry["xxh3"]
     assert known["lid.176.ftz"]["sha256"] == LID_SHA256
     assert "CC BY-SA 3.0" in (MODELS / "LICENSE-lid176").read_text()
+
+
+def test_the_card_and_the_profile_of_the_language_model() -> None:
+    file = fasttext_model.shipped("language.ftz")
+    card = (MODELS / "language.md").read_text(encoding="utf-8")
+    assert file.xxh3 in card and file.profile is not None and file.key != file.xxh3
+    for part in (
+        "Data it was trained on",
+        "licence",
+        "On sets that it has never seen",
+        "By language",
+        "What it cannot do",
+    ):
+        assert part in card
+    assert fasttext_model.shipped("lid.176.ftz").key == fasttext_model.shipped("lid.176.ftz").xxh3
 
 
 @pytest.mark.parametrize(
