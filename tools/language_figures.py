@@ -22,7 +22,9 @@ from tools.language_judged import LARGE, Judged, declaration, lingua, snippets
 
 def load(path: Path) -> Predictor:
     """The model at a path."""
-    return predictor.load(str(path), checksum(path.read_bytes()))
+    found = predictor.load(str(path), checksum(path.read_bytes()))
+    assert isinstance(found, Predictor)
+    return found
 
 
 def answers(model: Predictor, known: Profile | None, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
@@ -89,11 +91,16 @@ def main() -> None:
         inside = judged.among(model.labels)
         found, _ = answers(model, known, inside.texts)
         own = by_label(found, inside)
+        by_label_mean, every = (
+            np.mean(list(own.values())),
+            accuracy(answers(model, known, judged.texts)[0], judged),
+        )
         print(
-            f"{judged.name}: {len(inside.texts)} texts of {len(own)} labels: accuracy {accuracy(found, inside):.4f}, by label {np.mean(list(own.values())):.4f}; all {accuracy(answers(model, known, judged.texts)[0], judged):.4f} of {len(set(judged.labels))}"
+            f"{judged.name}: {len(inside.texts)} texts of {len(own)} labels: accuracy {accuracy(found, inside):.4f}, by label"
+            f" {by_label_mean:.4f}; all {every:.4f} of {len(set(judged.labels))}"
         )
         worst = sorted(own.items(), key=lambda one: one[1])[: given.worst]
-        wrong = defaultdict(Counter)
+        wrong: dict[str, Counter[str]] = defaultdict(Counter)
         for a, b in zip(found, inside.labels, strict=True):
             if a != b:
                 wrong[b][a] += 1
