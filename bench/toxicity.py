@@ -1,8 +1,7 @@
 """The shipped toxicity model by document, by worst sentence and by the share of toxic sentences.
 
-Planted insults of the quick start's corpus and prose of kinds that the model was not trained on; how it does on text
-like its training data is in its card (`pipeline/filter/models/toxicity.md`), with the held-out parts and the judgement
-by source.
+Planted insults of the quick start's corpus and prose that the model was not trained on, and the harmless phrases of a set that it
+was: what a model without that set makes of them is in its card (`pipeline/filter/models/toxicity.md`).
 """
 
 from __future__ import annotations
