@@ -19,7 +19,7 @@ PLANTED = Path(__file__).resolve().parent.parent / "examples/corpus/sources/plan
 STEPS = {
     "toxicity.score": (0.8, 0.95),
     "toxicity.worst_sentence": (0.4, 0.95),
-    "toxicity.sentences_ratio": (0.2, 0.3, 0.4),
+    "toxicity.sentences_ratio": (0.2, 0.25, 0.4),
 }
 
 
