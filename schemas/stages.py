@@ -228,7 +228,7 @@ PARTS: tuple[Part, ...] = get_args(Part)
 # What a field of an evaluation file may be: a part, the other choices, which of them is right, a name.
 ROLES = (*PARTS, "solution", "choices", "correct", "set", "id")
 MAX_NGRAM = 64
-NEAR = 0.8
+NEAR = 0.85
 NEAR_FLOOR = 0.7  # share of words below which nothing is noted as a near copy
 
 
@@ -260,7 +260,7 @@ class DecontaminateParams(Strict):
         ge=0,
         le=1,
         description="share of an item's words that counts where others were changed, left out or put between, from 0.7;"
-        " 0: off; default: 0.8, and off with the measures of other tools",
+        " 0: off; default: 0.85, and off with the measures of other tools",
     )
     parts: list[Part] = Field(
         default=["question", "answer", "text"],

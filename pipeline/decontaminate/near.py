@@ -25,14 +25,15 @@ from corpusmill.schemas.stages import DecontaminateParams
 SEED_UNITS = (
     64  # near units that may share a seed: sets made from templates have many, and alignment tells them apart
 )
+FEW = 2  # items that may share words, however few there are, before these are a template
 BITS_PER_KEY = 16  # of the bit map: with two bits a key, one look in a hundred that should not is let through
 
 
 def near_tables(made: Units, params: DecontaminateParams) -> tuple[dict[str, pa.Table], I64]:
     """`near_units` and `seeds` of the index, and the units that these can find.
 
-    Runs without a letter, or of more than `SEED_UNITS` near units, are no seeds. Words in runs that more than `max_items` items share
-    are a template; the others are a near unit's own. Of a question after its passage, or before it, the words of the question are that.
+    Runs without a letter, or of more than `SEED_UNITS` near units, are no seeds. Words in runs that more than `max_items` items share,
+    or a quarter of all if that is less, are a template; the others are a near unit's own. Of a question after its passage, or before it, the words of the question are that.
     """
     prefix = prefix_of(params)
     units = made.near if params.near_share else []
@@ -52,13 +53,20 @@ def near_tables(made: Units, params: DecontaminateParams) -> tuple[dict[str, pa.
     group = np.cumsum(new) - 1
     items = np.array([made.members[unit.unit][0] for unit in units], np.int64)
     own = np.ones(len(place), bool)
-    shared = _sharing(group, items[owner])[group] > params.max_items
+    # Of few items a quarter is many: instructions that all tasks of a small set begin with.
+    most = min(params.max_items, max(FEW, len(np.unique(items)) // 4))
+    shared = _sharing(group, items[owner])[group] > most
     for step in range(prefix):
         own[starts[owner[shared]] + at[shared] + step] = False
     for number, unit in enumerate(units):
         if unit.core is not None:
             own[starts[number] : starts[number + 1]] = False
             own[starts[number] + unit.core[0] : starts[number] + unit.core[1]] = True
+    # The same exercise with other numbers is another item: of two numbers and more, half must be found.
+    belongs = np.repeat(np.arange(len(units)), counts)
+    numbers = own & (made.lettered[place + 1] == made.lettered[place])
+    several = np.bincount(belongs[numbers], minlength=len(units)) > 1
+    own = np.where(several[belongs], numbers, own)
     kept = _sharing(group, owner)[group] <= SEED_UNITS
     keys, owner, at = keys[kept], owner[kept], at[kept]
     by_unit = np.lexsort((at, owner))

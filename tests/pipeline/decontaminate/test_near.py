@@ -44,8 +44,8 @@ def test_a_word_in_ten_may_differ(tmp_path: Path, riddles: Path, edit: str) -> N
     ran = decontaminate(tmp_path / "run", [FILLER, text], riddles, threshold=0.99)
     assert ran.texts == [FILLER]
     (decision,) = ran.decisions
-    assert (decision["rule"], decision["threshold"]) == ("decontaminate.near_question", 0.8)
-    assert decision["value"] >= 0.8
+    assert (decision["rule"], decision["threshold"]) == ("decontaminate.near_question", 0.85)
+    assert decision["value"] >= 0.85
     (match,) = ran.matches
     assert match["near"] and match["of"] == 27 and match["words"] / 27 == match["value"] == decision["value"]
     assert (
@@ -55,7 +55,7 @@ def test_a_word_in_ten_may_differ(tmp_path: Path, riddles: Path, edit: str) -> N
     passage = text[span["offset"] : span["offset"] + span["length"]]
     assert passage.split()[0].lower() == "two" and passage.split()[-1].lower() == "again"
     assert [row["drop"] for row in ran.touched] == [True]
-    assert (ran.table["near"], ran.set("riddles")["worst"][0]["near"]) == (0.8, True)
+    assert (ran.table["near"], ran.set("riddles")["worst"][0]["near"]) == (0.85, True)
     off = decontaminate(tmp_path / "off", [text], riddles, threshold=0.99, near=0)
     assert off.texts == [text] and off.table["index"]["seeds"] == 0
 
@@ -74,7 +74,7 @@ def test_the_share_that_is_asked_for(tmp_path: Path, riddles: Path) -> None:
 
 def test_the_measures_of_other_tools_are_theirs_alone() -> None:
     shares = {name: DecontaminateParams.model_validate({"measure": name}).near_share for name in ("words", "ngrams", "paragraph")}  # fmt: skip
-    assert shares == {"words": 0.8, "ngrams": 0.0, "paragraph": 0.0}
+    assert shares == {"words": 0.85, "ngrams": 0.0, "paragraph": 0.0}
     assert DecontaminateParams(measure="ngrams", near=0.9).near_share == 0.9
 
 
