@@ -47,7 +47,7 @@ def test_every_cell_runs(notebook: Path, tmp_path: Path) -> None:
     if notebook.stem == "train-and-inspect":
         assert "step  60  loss" in done.stdout and done.stdout.endswith("0 problems\n")
     else:
-        assert "462 in, 335 kept" in done.stdout
+        assert "462 in, 330 kept" in done.stdout
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
