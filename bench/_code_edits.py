@@ -20,7 +20,7 @@ Tokens = list[tuple[Any, str]]
 _LINES = ("python", "ruby", "perl")  # line breaks mean something
 _MARK = {"python": "# ", "ruby": "# ", "perl": "# "}
 _NOTES = (
-    "The caller keeps the lock.", "Siehe die Beschreibung oben.", "TODO: is this still needed?",
+    "The caller keeps the lock.", "Siehe die Beschreibung oben.", "Is this still needed?",
     "Renvoie la valeur par défaut.", "See the note on ownership.", "这里不检查边界", "Hack: see bug 4711 (won't fix)",
 )  # fmt: skip
 

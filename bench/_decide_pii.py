@@ -1,4 +1,5 @@
-"""What `bench decisions` judges telephones and identifiers on, and how: shared by `_decide_telephone` and `_decide_identifiers`.
+"""Telephone numbers, and numbers of patients, social security, licences, orders and cases by what stands before them: F1 per set, beside
+Presidio's recognisers with their context words. No region is named: the stage's defaults.
 
 A labelled file of the user's is JSON lines: {"text": "...", "spans": [{"kind": "phone", "start": 3, "end": 15}]}, offsets in
 characters. `kind` is one of `redact.kinds`; for the task `identifiers` also `identifier`, for what is labelled no closer. Spans of other kinds than the
@@ -24,6 +25,9 @@ from bench.redact import LABELLED, NANO, PRESIDIO, _found, labelled
 
 FAKER = Peer("faker", ("faker==40.63.0",), "fill_templates.py")
 COPIES, SEED = 12, 22
+ENTITIES = (  # Presidio's for identifiers
+    "US_SSN", "US_DRIVER_LICENSE", "US_PASSPORT", "US_BANK_NUMBER", "US_ITIN", "MEDICAL_LICENSE", "UK_NHS",
+)  # fmt: skip
 NANO_IDENTIFIERS = [
     "PATIENT_ID",
     "MEDICAL_RECORD",
@@ -223,6 +227,19 @@ def score(finds: Sequence[Sequence[tuple[int, int]]], items: Sequence[Item]) -> 
         right, missed = right + hit, missed + len(item.spans) - hit
     precision, recall = right / max(right + wrong, 1), right / max(right + missed, 1)
     return precision, recall, 2 * precision * recall / max(precision + recall, 1e-9)
+
+
+def telephone(labelled: Path | None) -> list[Row]:
+    """One row per labelled set: telephone numbers."""
+    wanted = {"en": 0.96, "es": 0.88}
+    return rows(Task("telephone F1", ("phone",), frozenset({"phone"}), ("PHONE_NUMBER",), wanted), labelled)
+
+
+def identifiers(labelled: Path | None) -> list[Row]:
+    """One row per labelled set: identifiers of any kind, beside Presidio's pattern recognisers of such numbers."""
+    kinds = identifier_kinds()
+    labels = frozenset({*kinds, "identifier"})
+    return rows(Task("identifiers F1", kinds, labels, ENTITIES, {"en": 0.60, "es": 0.75}), labelled)
 
 
 def rows(task: Task, file: Path | None) -> list[Row]:

@@ -60,7 +60,7 @@ def judge_all(
         value=words[first] / of[first], found=found, acts=found & wanted(index, unit[first], params), near=found,
         spans=spans_of(pair, start, stop, np.ones(len(row), bool), len(first)),
     )  # fmt: skip
-    # Of a unit whose n-grams were too few, the near copy alone is told.
+    # Of a unit whose n-grams were too few, only the near copy is reported.
     other = ~np.isin(judged["row"] * width + judged["unit"], mine["row"] * width + mine["unit"])
     return _merged(judged, np.flatnonzero(other), mine)
 

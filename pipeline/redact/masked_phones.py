@@ -1,4 +1,4 @@
-"""Telephone numbers of which some digits are hidden: `138****5678`, `+34 6** *** *12`, `XXX-XXX-1234`.
+"""Telephone numbers of which some digits are hidden: `138****5678`, `+34 6** *** *12`, `###-###-1234`.
 
 They are no number that could be dialled, but with what else a text says they may be enough to recognise a person: a kind of its own.
 """

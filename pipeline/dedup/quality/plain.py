@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from corpusmill.pipeline.text.word_rule import CONJOINING, UNSPACED
@@ -134,3 +135,21 @@ def spans(text: str) -> list[tuple[int, int]]:
     """Where the words of a text lie: (start, end) of each, in order; for edits of the text itself."""
     places = {ord(character): _PLACES[kind_of(character).name] for character in set(text)}
     return [match.span() for match in _WORD.finditer(text.translate(places))]
+
+
+_WEB = re.compile(
+    r"(?<![A-Za-z0-9_])(?:@[A-Za-z0-9_]+|&(?:#[A-Za-z0-9_]{0,8}|[A-Za-z0-9_]{1,9});|www\.[^\x00-\x20]*|https?://[^\x00-\x20]*)",
+    re.I | re.A,
+)
+
+
+def short_shingles(text: str, ngram: int) -> set[tuple[str, ...]]:
+    """As the preset `short` has them (`text/short_shingles.py`): the set of the runs of `ngram` characters that lie in one word and the spaces around it."""
+    text = re.sub(r"[0-9]", "0", _WEB.sub(" ", text))
+    found = characters(text)
+    if not found:
+        return set()
+    units = [unit for unit, _ in groupby([" ", *found, " "])]
+    runs = [tuple(units[i : i + ngram]) for i in range(len(units) - ngram + 1)]
+    inside = {run for run in runs if " " not in run[1:-1] and run != (" ",)}
+    return inside or {tuple(units)}

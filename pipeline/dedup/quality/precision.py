@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.dedup.job import Job
-from corpusmill.pipeline.dedup.quality import plain, plain_code, plain_short
+from corpusmill.pipeline.dedup.quality import plain, plain_code
 from corpusmill.pipeline.engine import shuffle
 from corpusmill.pipeline.engine.publish import publish_bytes
 from corpusmill.pipeline.engine.shuffle import Done, File, Part, Records, Slice, read
@@ -118,7 +118,7 @@ def similarity(job: Job, a: str, b: str) -> float:
     if params.preset == "code":
         return plain.jaccard(*(plain_code.shingles(text, params.ngram) for text in (a, b)))
     if params.preset == "short":
-        return plain.jaccard(*(plain_short.shingles(text, params.ngram) for text in (a, b)))
+        return plain.jaccard(*(plain.short_shingles(text, params.ngram) for text in (a, b)))
     if params.preset == "datatrove":
         found = [text.split() for text in simplified(pa.array([a, b], pa.large_string())).to_pylist()]
     else:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from corpusmill.pipeline.dedup.quality import plain_short
+from corpusmill.pipeline.dedup.quality.plain import short_shingles
 from corpusmill.pipeline.text.shingling import Shingling
 from corpusmill.schemas.dedup import DedupParams
 from tests.pipeline.text.reference import HARD
@@ -35,7 +35,7 @@ def sets(texts: list[str], **params: object) -> list[set[int]]:
 @example("&" + "a" * 8 + ";", "&" + "a" * 9 + ";", 3)
 def test_the_kernel_equals_the_plain_rules_on_any_text(a: str, b: str, ngram: int) -> None:
     ours = sets([a, "in between", b], ngram=ngram)
-    plain = [plain_short.shingles(text, ngram) for text in (a, b)]
+    plain = [short_shingles(text, ngram) for text in (a, b)]
     assert [len(ours[0]), len(ours[2]), len(ours[0] & ours[2])] == [
         len(plain[0]),
         len(plain[1]),
@@ -44,7 +44,7 @@ def test_the_kernel_equals_the_plain_rules_on_any_text(a: str, b: str, ngram: in
 
 
 def test_hard_texts() -> None:
-    ours, plain = sets(HARD), [plain_short.shingles(text, 3) for text in HARD]
+    ours, plain = sets(HARD), [short_shingles(text, 3) for text in HARD]
     assert list(map(len, ours)) == list(map(len, plain))
     for (a, b), (c, d) in zip(itertools.combinations(ours, 2), itertools.combinations(plain, 2), strict=True):
         assert len(a & b) == len(c & d)
