@@ -14,19 +14,15 @@ from __future__ import annotations
 
 import itertools
 import json
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from bench import dedup_labelled, labelled, peers
+from bench import dedup_labelled, labelled
 from bench._decisions import Row
 from bench._near_duplicate_sets import Planted, code, short, templates
 from bench.labelled import Labelled, pair
 
-PEERS = (peers.DATATROVE, peers.TEXT_DEDUP)
 WORDS = "word 5-grams (preset corpusmill)"
 WANTED = {"recall": 0.95, "precision": 0.98}
 Found = dict[str, Any]  # tool -> {"clusters", "removed", "survivors"}
@@ -44,18 +40,13 @@ def rows(given: Path | None) -> list[Row]:
 
 def _find(texts: dict[str, str], preset: str) -> Found:
     """What each tool makes of the texts."""
-    found: Found = {
-        "ours": dedup_labelled.ours(texts, {"preset": preset}),
-        WORDS: dedup_labelled.ours(texts, {}),
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        array = pa.array(list(texts.values()), pa.large_string())
-        file = peers.write_documents(Path(folder) / "documents.jsonl", texts, array)
-        for peer in PEERS:
-            try:
-                found[peer.label] = peers.ask(peer, "clusters", file)
-            except peers.NotMeasured as error:
-                print(f"{peer.label}: not measured: {error}")
+    every = dedup_labelled.find(texts, [("ours", {"preset": preset}), (WORDS, {})])
+    found: Found = {}
+    for name, answer in every.items():
+        if isinstance(answer, str):
+            print(f"{name}: not measured: {answer}")
+        else:
+            found[name] = answer
     for answer in found.values():
         answer.setdefault("survivors", _survivors(answer))
     return found

@@ -16,6 +16,7 @@ differs a little between the tools and the bench, so that a pair at the very thr
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,9 @@ def ours(texts: dict[str, str], params: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def find(texts: dict[str, str]) -> Found:
-    """What every tool makes of the same documents."""
-    found: Found = {name: ours(texts, params) for name, params in OURS}
+def find(texts: dict[str, str], own: Sequence[tuple[str, dict[str, Any]]] = OURS) -> Found:
+    """What every tool makes of the same documents; `own`: parameters of ours, by name."""
+    found: Found = {name: ours(texts, params) for name, params in own}
     with tempfile.TemporaryDirectory() as folder:
         array = pa.array(list(texts.values()), pa.large_string())
         file = peers.write_documents(Path(folder) / "documents.jsonl", texts, array)

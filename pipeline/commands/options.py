@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from inspect import Parameter, Signature, isclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import typer
 
 from corpusmill.schemas.manifest import Strict
+
+Answer = TypeVar("Answer")
 
 Inputs = Annotated[
     list[str], typer.Argument(metavar="IN...", help="Files, folders, globs or URLs (also hf://datasets/...).")
@@ -48,6 +50,26 @@ def print_json(value: Any) -> None:
     import orjson
 
     typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode())
+
+
+def present(
+    found: Answer,
+    show: Callable[[Answer], str],
+    render: Callable[[Answer], str],
+    html: str | None,
+    json: bool,
+) -> None:
+    """An answer as text, or as JSON; and as a page at the path or URL `html`, if one is given."""
+    from corpusmill.common.storage import Folder
+
+    if html is not None:
+        Folder(html).write(render(found).encode())
+    if json:
+        print_json(found)
+        return
+    typer.echo(show(found))
+    if html is not None:
+        typer.echo(f"\n{Folder(html)}")
 
 
 def parameter(model: type[Strict], name: str) -> Any:

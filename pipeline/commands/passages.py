@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from corpusmill.pipeline.commands.options import Json, print_json
+from corpusmill.pipeline.commands.options import Json, present
 
 PASSAGES_EXAMPLE = "corpusmill passages out/clean --html passages.html"
 
@@ -32,16 +32,8 @@ def passages(
     json: Json = False,
 ) -> None:
     """Passages that hold items of evaluation sets, beside the items."""
-    from corpusmill.common.storage import Folder
     from corpusmill.pipeline.inspect.passages.gather import gather
     from corpusmill.pipeline.inspect.passages.page import render, show
 
     found = gather(run, document, set_, limit, against or ())
-    if html is not None:
-        Folder(html).write(render(found).encode())
-    if json:
-        print_json(found)
-        return
-    typer.echo(show(found))
-    if html is not None:
-        typer.echo(f"\n{Folder(html)}")
+    present(found, show, render, html, json)

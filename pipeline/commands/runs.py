@@ -16,6 +16,7 @@ from corpusmill.pipeline.commands.options import (
     Quiet,
     Set,
     WorkerCount,
+    present,
     print_json,
 )
 
@@ -314,7 +315,6 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Two runs: which documents entered and left, and why."""
-    from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.inspect.compare.answer import compare as ask
@@ -326,14 +326,7 @@ def compare(
     runs = open_run(a), open_run(b)
     with Workers(Cluster(workers=workers), scheduler, Progress(quiet=quiet or workers == 0)) as tasks:
         found = ask(*runs, tasks, examples)
-    if html is not None:
-        Folder(html).write(render(found).encode())
-    if json:
-        print_json(found)
-        return
-    typer.echo(show(found))
-    if html is not None:
-        typer.echo(f"\n{Folder(html)}")
+    present(found, show, render, html, json)
 
 
 EXPORT_EXAMPLE = "corpusmill shard-export runs/quickstart out/megatron --to megatron"

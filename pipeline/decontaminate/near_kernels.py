@@ -16,6 +16,7 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.decontaminate.ngram_kernels import (
     answered,
+    doubled,
     find,
     key_of,
     marked_bit,
@@ -181,9 +182,7 @@ def sift(offsets: Any, data: Any, rule: Any, table: Any, seeds: Any, least: floa
                 continue
             for place in range(seeds.bounds[seed], seeds.bounds[seed + 1]):
                 if held == len(hits):
-                    larger = np.empty((2 * held, 3), np.int64)
-                    larger[:held] = hits
-                    hits = larger
+                    hits = doubled(hits)
                 hits[held, 0], hits[held, 1], hits[held, 2] = seeds.units[place], i, seeds.places[place]
                 held += 1
         if not held:
@@ -227,9 +226,7 @@ def sift(offsets: Any, data: Any, rule: Any, table: Any, seeds: Any, least: floa
             ):
                 continue
             if found == len(out):
-                grown = np.empty((2 * found, COLUMNS), np.int64)
-                grown[:found] = out
-                out = grown
+                out = doubled(out)
             out[found, ROW], out[found, NEAR], out[found, WORDS] = row, near, matched
             out[found, START], out[found, STOP] = starts[first] - offsets[row], ends[last] - offsets[row]
             found += 1

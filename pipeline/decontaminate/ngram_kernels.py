@@ -81,6 +81,14 @@ def check_of(words: Any, i: int, length: int) -> Any:
 
 
 @compiled
+def doubled(rows: Any) -> Any:
+    """The rows of an array in one of twice as many."""
+    larger = np.empty((2 * len(rows), rows.shape[1]), rows.dtype)
+    larger[: len(rows)] = rows
+    return larger
+
+
+@compiled
 def keys_and_checks(words: Any, starts: Any, lengths: Any) -> Any:
     """(uint64 keys, uint64 checks) of the runs `words[starts[r]:starts[r] + lengths[r]]`."""
     keys, checks = np.empty(len(starts), np.uint64), np.empty(len(starts), np.uint64)
@@ -207,9 +215,7 @@ def matches(offsets: Any, data: Any, rows: Any, rule: Any, table: Any) -> Any:
                     if length < ngram and not answered(table, unit, words, last + 1, count):
                         continue
                     if found == len(out):
-                        larger = np.empty((2 * found, COLUMNS), np.int64)
-                        larger[:found] = out
-                        out = larger
+                        out = doubled(out)
                     out[found, ROW], out[found, UNIT], out[found, GRAM] = row, unit, gram
                     out[found, PLACE] = table.places[place]
                     out[found, START], out[found, STOP] = starts[i] - first, ends[last] - first

@@ -239,6 +239,16 @@ def number_end(data: Any, i: int, stop: int, table: Any) -> int:
 
 
 @compiled
+def _spaced_block(data: Any, i: int, stop: int, table: Any, close: int, ahead: Any, kind: int) -> int:
+    """The end of the block at `i` whose second mark and `close` end it, if white space follows its two marks; else -1."""
+    if ahead[kind] == _NEVER or i + 2 >= stop or table.classes[byte_at(data, i + 2)] not in (SPACE, LINE):
+        return -1
+    end = int(_closed(data, i + 2, stop, byte_at(data, i + 1), close))
+    ahead[kind] = _NEVER if end < 0 else 0
+    return end
+
+
+@compiled
 def comment_end(
     data: Any, begin: int, i: int, stop: int, table: Any, first: bool, operand: bool, python: bool, after: Any,
     ahead: Any,
@@ -314,22 +324,10 @@ def comment_end(
             return -1
         letter = table.classes[next_byte] == LETTER or table.classes[next_byte] == SPACE
         return line_end(data, i, stop) if letter or next_byte == byte else -1
-    if byte == OPEN_ROUND and next_byte == STAR and ahead[_STAR_ROUND] != _NEVER:  # (*
-        if i + 2 < stop and (
-            table.classes[byte_at(data, i + 2)] == SPACE or table.classes[byte_at(data, i + 2)] == LINE
-        ):
-            end = _closed(data, i + 2, stop, STAR, CLOSE_ROUND)
-            ahead[_STAR_ROUND] = _NEVER if end < 0 else 0
-            return end
-        return -1
-    if byte == OPEN_CURLY and next_byte == DASH and ahead[_DASH_CURLY] != _NEVER:  # {-
-        if i + 2 < stop and (
-            table.classes[byte_at(data, i + 2)] == SPACE or table.classes[byte_at(data, i + 2)] == LINE
-        ):
-            end = _closed(data, i + 2, stop, DASH, CLOSE_CURLY)
-            ahead[_DASH_CURLY] = _NEVER if end < 0 else 0
-            return end
-        return -1
+    if byte == OPEN_ROUND and next_byte == STAR:  # (*
+        return _spaced_block(data, i, stop, table, CLOSE_ROUND, ahead, _STAR_ROUND)
+    if byte == OPEN_CURLY and next_byte == DASH:  # {-
+        return _spaced_block(data, i, stop, table, CLOSE_CURLY, ahead, _DASH_CURLY)
     if byte == EQUALS and (i == begin or table.classes[before] == LINE):  # =
         _, known, _ = read_word(data, i + 1, stop, table)
         return _pod_end(data, i, stop) if known & OF_POD else -1

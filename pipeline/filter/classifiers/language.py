@@ -89,10 +89,10 @@ def identify(
     none = np.zeros(len(label), np.float32)
     if not by_window:
         return Found(label, score, none, np.full(len(label), -1, np.int32), none)
-    own, sure = _answers(model, known, words, words.bounds, counts)
+    own, _ = _answers(model, known, words, words.bounds, counts)
     letters = counts.sum(axis=1) if counts is not None else np.zeros(len(own), np.int64)
     shares, second, others = none.copy(), np.full(len(label), -1, np.int32), none.copy()
-    _shares(own, sure, letters, owner, label, len(model.labels), shares, second, others)
+    _shares(own, letters, owner, label, len(model.labels), shares, second, others)
     return Found(label, score, shares, second, others)
 
 
@@ -118,16 +118,8 @@ def _answers(
     every = model.probabilities(words, ranges)
     label, score = np.empty(len(ranges), np.int32), np.empty(len(ranges), np.float32)
     _choose(
-        every,
-        counts,
-        known.scripts,
-        known.letters,
-        known.temperatures,
-        known.unknown,
-        known.label,
-        label,
-        score,
-    )
+        every, counts, known.scripts, known.letters, known.temperatures, known.unknown, known.label, label, score
+    )  # fmt: skip
     return label, score
 
 
@@ -169,15 +161,7 @@ def _choose(
 
 @compiled
 def _shares(
-    own: Any,
-    sure: Any,
-    letters: Any,
-    owner: Any,
-    label: Any,
-    labels: Any,
-    shares: Any,
-    second: Any,
-    others: Any,
+    own: Any, letters: Any, owner: Any, label: Any, labels: Any, shares: Any, second: Any, others: Any
 ) -> None:
     """Of each document: the share of letters in windows of its label, and the other label that has most, with its share."""
     count = np.zeros(labels, np.int64)

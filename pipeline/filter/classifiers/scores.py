@@ -154,7 +154,11 @@ class ModelSignals:
             model = predictor.load(file.path, file.xxh3)
             section = getattr(params, name)
             if isinstance(model, ToxicityModel):
-                if name != "toxicity" or section.label not in (None, TOXIC):
+                if name != "toxicity":
+                    raise UserError(
+                        f"filter.{name}.model: {section.model} is a toxicity model (allowed: a fastText .bin or .ftz)"
+                    )
+                if section.label not in (None, TOXIC):
                     known_label(f"filter.{name}.label", model, section.label, section.model)
                     raise UserError(
                         f"filter.{name}: a toxicity model scores all of its labels: leave `label` out"
@@ -169,6 +173,11 @@ class ModelSignals:
                     [label if plain else iso_639_1(label) for label in model.labels], pa.string()
                 )
             else:
+                if name == "toxicity" and section.remove_labels:
+                    raise UserError(
+                        f"filter.toxicity.remove_labels: {section.model} has one label, {section.label}; leave it out, or `model`"
+                        " for the shipped one"
+                    )
                 label = known_label(f"filter.{name}.label", model, section.label or file.label, section.model)
                 self.classifiers[name] = (model, label, section, file.languages)
 

@@ -19,6 +19,7 @@ from corpusmill.pipeline.filter.classifiers.scores import ISO_639_1, iso_639_1
 from corpusmill.pipeline.filter.classifiers.training import score_texts
 from corpusmill.schemas.filter import KNOWN_WORDS, TRUSTED, FilterParams
 from tests.pipeline.filter.classifiers import oracle
+from tests.pipeline.filter.classifiers.test_language import TEXTS
 from tests.pipeline.filter.helpers import PROSE
 
 ABUSE = " you stupid fucking bitch, shut the fuck up "
@@ -44,15 +45,7 @@ def columns(texts: list[str], **params: Any) -> dict[str, list[Any]]:
 
 
 def test_languages() -> None:
-    texts = {
-        "en": PROSE,
-        "de": "Der Fluss entspringt in den Bergen und fließt durch ein weites Tal.",
-        "fr": "La rivière prend sa source dans les collines au nord de la ville.",
-        "ru": "Река берёт начало в холмах к северу от города.",
-        "ar": "ينبع النهر من التلال الواقعة شمال المدينة",
-        "zh": "这条河发源于城市北部的山丘，流经宽阔的山谷。",
-        "hi": "नदी शहर के उत्तर में पहाड़ियों से निकलती है।",
-    }
+    texts = {code: TEXTS[code] for code in ("en", "de", "fr", "ru", "ar", "zh", "hi")}
     codes, sure = scores.languages(pa.array(texts.values(), pa.large_string()), shipped("lid.176.ftz"))
     assert codes.to_pylist() == list(texts) and (np.asarray(sure) > 0.6).all()
 
@@ -191,6 +184,19 @@ def test_labels_that_the_model_lacks() -> None:
     ):
         columns(["x"], toxicity={"label": "hate"})
     assert columns([ABUSE], quality={"label": "__label__other"})["quality.score"][0] > 0.5
+
+
+def test_a_model_in_the_place_of_another_kind(tmp_path: Path) -> None:
+    toxic = str(fasttext_model.MODELS / "toxicity.safetensors")
+    files = {"quality": fasttext_model.find(toxic)}
+    with pytest.raises(
+        UserError, match=r"filter.quality.model: .* is a toxicity model \(allowed: a fastText"
+    ):
+        scores.ModelSignals(FilterParams(quality={"model": toxic}), files)
+    own = str(fasttext_model.MODELS / "quality.ftz")
+    asked = {"model": own, "label": "prose", "remove_labels": {"hate": 0.5}}
+    with pytest.raises(UserError, match="filter.toxicity.remove_labels: .* has one label, prose"):
+        scores.ModelSignals(FilterParams(toxicity=asked), {"toxicity": fasttext_model.find(own)})
 
 
 def test_codes() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -14,6 +17,7 @@ from corpusmill.pipeline.filter.toxicity.scores import document_scores, measured
 from corpusmill.schemas.filter import KNOWN_WORDS, TRUSTED
 from tests.pipeline.filter.helpers import PROSE
 
+ROOT = Path(__file__).resolve().parents[4]
 ABUSE = " you stupid fucking bitch, shut the fuck up "
 GERMAN = "Der Fluss entspringt in den Bergen und fließt durch ein weites Tal, bevor er das Meer erreicht."
 
@@ -80,3 +84,11 @@ def test_one_label_of_documents() -> None:
     mean = document_scores(text, model, "toxic", "mean")
     assert mean[1] < found["toxicity.score"][1] and np.isfinite(mean).all()
     assert document_scores(text, model, "toxic", "worst", "text").shape == (3,)
+
+
+def test_the_examples_of_the_page_are_the_model_s() -> None:
+    page = (ROOT / "docs/decisions.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| (\d\.\d\d) \|", page, re.MULTILINE)
+    assert len(rows) > 5
+    found = signals(*(text for text, _ in rows))["toxicity.score"]
+    assert [f"{score:.2f}" for score in found] == [shown for _, shown in rows]
