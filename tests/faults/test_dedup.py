@@ -34,7 +34,7 @@ from tests.pipeline.dedup.helpers import edited, words
         (["--num-perm", "4"], ["dedup.num_perm", "greater than or equal to 8"]),
         (["--bands", "5"], ["bands and rows"]),
         (["--bands", "50", "--rows", "50"], ["2500", "num_perm"]),
-        (["--preset", "nemo"], ["dedup.preset", "'nemo'", "'corpusmill' or 'datatrove'"]),
+        (["--preset", "nemo"], ["dedup.preset", "'nemo'", "'corpusmill', 'code', 'short' or 'datatrove'"]),
         (["--preset", "datatrove", "--shingle", "char"], ["preset datatrove", "word shingles"]),
         (["--lines", "word"], ["dedup.lines", "'word'", "'line', 'paragraph' or 'sentences'"]),
         (["--substrings", "3"], ["dedup.substrings.min_tokens", "greater than or equal to 8"]),

@@ -111,11 +111,15 @@ def learned(shards: Path, folder: Path, layout: str) -> dict[str, Any]:
     return {
         "losses": [row["loss"] for row in rows if "loss" in row],
         "weights": {
-            name: [float(value.sum(dtype=np.float64)), float(np.linalg.norm(value.astype(np.float64))),
-                   float(value.flat[0])]
+            name: [float(value.sum(dtype=np.float64)), _norm(value), float(value.flat[0])]
             for name, value in sorted(weights.items())
         },
     }  # fmt: skip
+
+
+def _norm(value: np.ndarray) -> float:
+    """The square root of the sum of squares. `np.linalg.norm` leaves the sum to BLAS, whose number of threads changes it."""
+    return float(np.sqrt(np.square(value, dtype=np.float64).sum()))
 
 
 def machine() -> str:
