@@ -27,6 +27,11 @@ _PAIRS_OF_CLASS = 2  # the next two tokens with a class
 _BESIDE: Final = 16  # no token has more features than this beside its own
 
 LABELS = 5  # how many a model has
+ROW = 8  # of a table: labels, and what else is known of the row
+_COUNT, _RANGE = (
+    5,
+    6,
+)  # in a row of totals: its part of the squares, and 1 + the last range that had the token
 UNIT = 64  # sums are kept in whole numbers of 1 / UNIT of a weight, whatever their order
 KNOWN, CLASS = 128, 127  # a token that training knew; the bits of its class
 
@@ -75,17 +80,28 @@ def looked_up(found: Tokens, table: Lexicon) -> Array:
 def summed(found: Tokens, parts: Sequence[Array], values: Array, weights: Array) -> list[Array]:
     """For each array of ranges, float64[R, LABELS]: the sums of the features' values by their weights.
 
-    `weights` is int16[buckets, LABELS], buckets a power of two.
+    `weights` is int16[buckets, ROW] (`rows_of`), buckets a power of two.
     """
     distinct = _distinct(found, len(weights))
-    totals = np.zeros((len(distinct.offsets) - 1, LABELS), np.int64)
+    totals = np.zeros((len(distinct.offsets) - 1, ROW), np.int32)
     _total(distinct, weights, totals)
-    out = []
-    for ranges in parts:
-        sums, squares = np.zeros((len(ranges), LABELS), np.int64), np.zeros(len(ranges), np.int64)
-        _sum(found, ranges, values, distinct, totals, weights, sums, squares)
-        out.append(sums / (UNIT * np.sqrt(np.maximum(squares, 1)))[:, None])
-    return out
+    ranges = np.concatenate(parts)
+    # In the order of the text: a sentence finds the weights of its window in the processor's cache.
+    order = np.argsort(ranges[:, 0], kind="stable")
+    most = _BESIDE * int((ranges[:, 1] - ranges[:, 0]).max(initial=1))
+    had = np.zeros(1 << (2 * most).bit_length(), np.int64)
+    near = np.empty(most, np.int32)
+    sums, squares = np.zeros((len(ranges), LABELS), np.int64), np.zeros(len(ranges), np.int64)
+    _sum(found, ranges, order, values, distinct.numbers, totals, weights, had, near, sums, squares)
+    scores = sums / (UNIT * np.sqrt(np.maximum(squares, 1)))[:, None]
+    return np.split(scores, np.cumsum([len(part) for part in parts])[:-1])
+
+
+def rows_of(weights: Array) -> Array:
+    """int16[buckets, ROW]: each feature's weights within one line of the processor's cache."""
+    rows = np.zeros((len(weights), ROW), np.int16)
+    rows[:, :LABELS] = weights
+    return rows
 
 
 class _Distinct(NamedTuple):
@@ -177,6 +193,7 @@ def _own(found: Any, firsts: Any, mask: Any, features: Any, offsets: Any) -> Non
 def _total(distinct: Any, weights: Any, totals: Any) -> None:
     for d in range(len(totals)):
         first, last = distinct.offsets[d], distinct.offsets[d + 1]
+        totals[d, _COUNT] = 1 + (last - first > 1)
         for label in range(LABELS):
             grams = 0
             for k in range(first + 1, last):
@@ -184,7 +201,7 @@ def _total(distinct: Any, weights: Any, totals: Any) -> None:
             value = np.float64(weights[distinct.features[first], label])
             if last - first > 1:
                 value += grams / np.sqrt(np.float64(last - first - 1))
-            totals[d, label] = np.int64(np.rint(UNIT * value))
+            totals[d, label] = np.int32(np.rint(UNIT * value))
 
 
 @compiled
@@ -260,30 +277,43 @@ def _extract(found: Any, ranges: Any, values: Any, distinct: Any, seen: Any, out
 
 @compiled
 def _sum(
-    found: Any, ranges: Any, values: Any, distinct: Any, totals: Any, weights: Any, sums: Any, squares: Any
-) -> None:
-    mask = np.uint64(len(weights) - 1)
-    seen = np.zeros(len(weights), np.uint8)  # which features between tokens the range has had, by its mark
-    had = np.full(len(totals), -1, np.int64)  # the last range that had this distinct token
-    near = np.empty(_BESIDE, np.int32)
-    mark = np.uint8(0)
-    for r in range(len(ranges)):
-        if mark == 255:
-            seen[:] = 0
-            mark = np.uint8(0)
-        mark = np.uint8(mark + 1)
-        first, last = ranges[r, 0], ranges[r, 1]
+    found: Any, ranges: Any, order: Any, values: Any, numbers: Any, totals: Any, weights: Any, had: Any, near: Any,
+    sums: Any, squares: Any,
+) -> None:  # fmt: skip
+    mask, slots = np.uint64(len(weights) - 1), np.uint64(len(had) - 1)
+    beside = np.empty(_BESIDE, np.int32)
+    for number, r in enumerate(order):
+        first, last, mark = ranges[r, 0], ranges[r, 1], (np.int64(number) + 1) << 32
+        count = n = 0
+        a = b = c = d = e = np.int64(0)
         for t in range(first, last):
-            d = distinct.numbers[t]
-            if had[d] != r:
-                had[d] = r
-                squares[r] += 1 + (distinct.offsets[d + 1] - distinct.offsets[d] > 1)
-                for label in range(LABELS):
-                    sums[r, label] += totals[d, label]
-            for k in range(_between(found, t, first, last, values, mask, near)):
-                f = near[k]
-                if seen[f] != mark:
-                    seen[f] = mark
-                    squares[r] += 1
-                    for label in range(LABELS):
-                        sums[r, label] += UNIT * np.int64(weights[f, label])
+            row = numbers[t]
+            if totals[row, _RANGE] != number + 1:
+                totals[row, _RANGE] = number + 1
+                count += totals[row, _COUNT]
+                a += totals[row, 0]
+                b += totals[row, 1]
+                c += totals[row, 2]
+                d += totals[row, 3]
+                e += totals[row, 4]
+            for k in range(_between(found, t, first, last, values, mask, beside)):
+                # A small table of what the range has had; entries of other ranges are free slots.
+                slot = np.uint64(beside[k]) & slots
+                while had[slot] > mark and had[slot] != mark + beside[k] + 1:
+                    slot = (slot + np.uint64(1)) & slots
+                if had[slot] < mark:
+                    had[slot] = mark + beside[k] + 1
+                    near[n] = beside[k]
+                    n += 1
+        squares[r] = count + n
+        # Apart from what finds them: the processor waits for several of these rows at a time.
+        x = y = z = v = w = np.int64(0)
+        for k in range(n):
+            f = near[k]
+            x += weights[f, 0]
+            y += weights[f, 1]
+            z += weights[f, 2]
+            v += weights[f, 3]
+            w += weights[f, 4]
+        sums[r, 0], sums[r, 1], sums[r, 2] = a + UNIT * x, b + UNIT * y, c + UNIT * z
+        sums[r, 3], sums[r, 4] = d + UNIT * v, e + UNIT * w

@@ -18,7 +18,15 @@ from safetensors.numpy import save
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers.fasttext_model import check
 from corpusmill.pipeline.filter.text.view import Array
-from corpusmill.pipeline.filter.toxicity.features import KNOWN, LABELS, Lexicon, lexicon, looked_up, summed
+from corpusmill.pipeline.filter.toxicity.features import (
+    KNOWN,
+    LABELS,
+    Lexicon,
+    lexicon,
+    looked_up,
+    rows_of,
+    summed,
+)
 from corpusmill.pipeline.filter.toxicity.tokens import Tokens
 
 FILE: Final = "toxicity.safetensors"
@@ -41,6 +49,7 @@ class ToxicityModel(NamedTuple):
 
     weights: Weights
     table: Lexicon
+    rows: Array  # the weights as `summed` reads them
 
     @property
     def labels(self) -> list[str]:
@@ -50,7 +59,7 @@ class ToxicityModel(NamedTuple):
     def probabilities(self, found: Tokens, *parts: Array) -> tuple[list[Array], Array]:
         """(for each array of ranges float32[R, LABELS], bool[tokens] which words the model knows)."""
         values = looked_up(found, self.table)
-        sums = summed(found, parts, values, self.weights.weights)
+        sums = summed(found, parts, values, self.rows)
         scores = [one * self.weights.scale + self.weights.bias for one in sums]
         return [logistic(one).astype(np.float32) for one in scores], (values & KNOWN) != 0
 
@@ -62,7 +71,7 @@ def logistic(x: Array) -> Array:
 
 def from_weights(weights: Weights) -> ToxicityModel:
     """The model of these weights, ready to score."""
-    return ToxicityModel(weights, lexicon(weights.hashes, weights.values))
+    return ToxicityModel(weights, lexicon(weights.hashes, weights.values), rows_of(weights.weights))
 
 
 def to_bytes(weights: Weights) -> bytes:

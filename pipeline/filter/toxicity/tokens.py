@@ -137,6 +137,7 @@ def _swapped(c: Any) -> Any:
 def _word(data: Any, i: Any, end: Any, kinds: Any, fold: Any, letters: Any, points: Any, o: Any) -> Any:
     """Read the word at byte `i` into points[o:]: (byte behind it, end in `points`, its letters)."""
     start, some, odd = o, 0, 0
+    before, same, repeats = np.int64(-1), 0, False  # the last letter, and how often in a row
     numeric = 48 <= data[i] <= 57
     while i < end:
         c, size = decode(data, i)
@@ -149,6 +150,9 @@ def _word(data: Any, i: Any, end: Any, kinds: Any, fold: Any, letters: Any, poin
                 some += 1
             points[o] = f
             o += 1
+            same = same + 1 if f == before else 1
+            before = f
+            repeats |= same > 2
         elif kind != IGNORED:
             if i + size >= end:
                 if c != 36 or some == 0:
@@ -174,6 +178,8 @@ def _word(data: Any, i: Any, end: Any, kinds: Any, fold: Any, letters: Any, poin
         for k in range(start, o):
             if points[k] < 128 and letters[points[k]] > 0:
                 points[k] = letters[points[k]]
+    elif odd == 0 and not repeats:
+        return i, o, some
     # A letter three times and more is one.
     kept, k = start, start
     while k < o:

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.filter.toxicity import features
-from corpusmill.pipeline.filter.toxicity.features import KNOWN, LABELS, extracted, lexicon, looked_up, summed
+from corpusmill.pipeline.filter.toxicity.features import (
+    KNOWN,
+    LABELS,
+    extracted,
+    lexicon,
+    looked_up,
+    rows_of,
+    summed,
+)
 from corpusmill.pipeline.filter.toxicity.tokens import hash_of
 from tests.pipeline.filter.toxicity.test_tokens import read
 
@@ -104,17 +112,28 @@ def test_features_are_those_of_the_rule(texts: list[str]) -> None:
 def test_sums_are_of_the_listed_features_whatever_is_in_the_batch(texts: list[str]) -> None:
     found = read(texts)
     values = looked_up(found, TABLE)
-    (sums,) = summed(found, [found.bounds], values, WEIGHTS)
+    (sums,) = summed(found, [found.bounds], values, rows_of(WEIGHTS))
     for row, text in enumerate(texts):
         np.testing.assert_allclose(sums[row], expected(text.split()) @ WEIGHTS, atol=0.5)
         alone = read([text])
-        assert (summed(alone, [alone.bounds], looked_up(alone, TABLE), WEIGHTS)[0][0] == sums[row]).all()
+        assert (
+            summed(alone, [alone.bounds], looked_up(alone, TABLE), rows_of(WEIGHTS))[0][0] == sums[row]
+        ).all()
 
 
 def test_many_ranges_reuse_their_marks() -> None:
     found = read(["you hate the gay people"] * 600)
-    (sums,) = summed(found, [found.bounds], looked_up(found, TABLE), WEIGHTS)
+    (sums,) = summed(found, [found.bounds], looked_up(found, TABLE), rows_of(WEIGHTS))
     assert (sums == sums[0]).all()
+
+
+def test_sums_of_several_arrays_of_ranges_are_those_of_each() -> None:
+    found = read(["you hate the gay people", "the people you hate", "gay gay gay"])
+    values, rows = looked_up(found, TABLE), rows_of(WEIGHTS)
+    halves = np.array([[0, 2], [2, 5], [3, 3], [1, 9]])
+    together = summed(found, [found.bounds, halves], values, rows)
+    for part, sums in zip([found.bounds, halves], together, strict=True):
+        assert (summed(found, [part], values, rows)[0] == sums).all()
 
 
 def test_what_is_in_the_lexicon() -> None:
