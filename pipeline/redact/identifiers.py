@@ -25,7 +25,6 @@ from typing import Final
 from corpusmill.pipeline.redact import ALNUM, Hit, Kind, after, before, context
 from corpusmill.pipeline.redact.identifier_labels import (
     BETWEEN,
-    KINDS,
     LABELS,
     MAX_WORDS,
     NUMBERED,
@@ -55,7 +54,7 @@ _UNIT = re.compile(
 )
 _SIGN = re.compile("[:#=：№]|[Nn][º°]")
 _PREFIXED = re.compile(rb"([A-Z]{2,6})([-_]?)([A-Z]{0,3}[-_]?[0-9]{4,14})(?:[-_/][A-Z0-9]{1,8}){0,3}")
-_OF: Final = frozenset(["de", "del", "de", "la", "di", "du", "d", "of", "the", "do", "da", "der", "des"])
+_OF: Final = frozenset(["de", "del", "la", "di", "du", "d", "of", "the", "do", "da", "der", "des"])
 _GERMAN_FILE = re.compile(rb"[0-9IVX]{1,4} [A-Z][A-Za-z]{0,3} [0-9]{1,6}/[0-9]{2}(?![0-9])")
 _GAP = re.compile(r"[-_]?(?:[ \t:#=.()\[\"'*|>º°ª\u00a0：№–—]|(?<=[ \t])-)*")
 _CAPITALS = re.compile(r"(?<![A-Za-z])[A-Z]{2,5}$")
@@ -335,6 +334,3 @@ def is_rvnr(bare: str) -> bool:
     digits = f"{bare[:8]}{ord(bare[8]) - 64:02d}{bare[9:11]}"
     products = (int(d) * w for d, w in zip(digits, (2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1), strict=True))
     return sum(p // 10 + p % 10 for p in products) % 10 == int(bare[11])
-
-
-__all__ = ["KINDS", "check", "identifiers", "is_nass", "is_npi", "is_rvnr", "label"]

@@ -82,8 +82,7 @@ class _Segment(NamedTuple):
     def at(self, first: int, listed: bool) -> tuple[Hit | None, int]:
         """The number that begins with this group, and the group to look at next. `listed`: right behind another number."""
         buffer, groups = self.buffer, self.groups
-        start, plus, paren = _opening(buffer, groups, first)
-        if not _left_free(buffer, groups, first, start, plus, listed):
+        if first > 0 and not _may_begin(groups[first].separator, listed):
             return None, first + 1
         total, beside, sizes = 0, None, []
         for last in range(first, min(first + _MAX_GROUPS, len(groups))):
@@ -91,6 +90,11 @@ class _Segment(NamedTuple):
             sizes.append(total)
             if total > 18:
                 break
+        if total < 7:
+            return None, first + 1
+        start, plus, paren = _opening(buffer, groups, first)
+        if first == 0 and not _left_free(buffer, start, plus):
+            return None, first + 1
         for offset in range(len(sizes) - 1, -1, -1):
             last = first + offset
             if sizes[offset] < 7:
@@ -155,11 +159,13 @@ def _opening(buffer: bytes, groups: list[Group], first: int) -> tuple[int, bool,
     return start, plus, paren
 
 
-def _left_free(
-    buffer: bytes, groups: list[Group], first: int, start: int, plus: bool, listed: bool
-) -> bool:  # fmt: skip
-    if first > 0:
-        return groups[first].separator in _ENDS or (listed and groups[first].separator == b"/")
+def _may_begin(separator: bytes, listed: bool) -> bool:
+    """Whether a number may begin behind this separator of groups."""
+    return separator in _ENDS or (listed and separator == b"/")
+
+
+def _left_free(buffer: bytes, start: int, plus: bool) -> bool:
+    """Whether nothing before the first group makes it part of something else."""
     left = before(buffer, start, 2)
     if not left:
         return True

@@ -141,11 +141,12 @@ def _candidates(data: Any, wanted: Any, plans: Any, lengths: Any, found: Any) ->
     in_words = wanted[IBAN] or wanted[WORD] or wanted[COIN] or wanted[FORMAT] or wanted[MAC]
     word_end = run_end = colon_end = label_end = 0
     i = 0
-    while i < n:
-        kind = CLASSES[data[i]]
-        if kind == 0:
+    while True:
+        while i < n and CLASSES[data[i]] == 0:
             i += 1
-            continue
+        if i >= n:
+            break
+        kind = CLASSES[data[i]]
         if kind == DIGIT:
             if in_words and i >= word_end:
                 count, word_end = token(data, i, wanted, lengths, found, count)
