@@ -19,7 +19,7 @@ from typing import NamedTuple, get_args
 import pyarrow as pa
 
 from bench._decisions import Row
-from bench._pii_templates import FORMS, JUDGED, LOCALES, PROVIDERS
+from bench._pii_templates import FORMS, JUDGED, LATER, LOCALES, PROVIDERS
 from bench.peers import NotMeasured, Peer, ask, write_documents
 from bench.redact import LABELLED, NANO, PRESIDIO, _found, labelled
 
@@ -85,10 +85,10 @@ def identifier_kinds() -> list[str]:
 
 
 @lru_cache(maxsize=2)
-def templates() -> list[tuple[str, str, tuple[tuple[str, int, int], ...]]]:
-    """(language, text, labels) of the judged templates, filled by Faker. Raises `NotMeasured`."""
+def templates(later: bool) -> list[tuple[str, str, tuple[tuple[str, int, int], ...]]]:
+    """(language, text, labels) of the judged templates, or of those written later, filled by Faker. Raises `NotMeasured`."""
     given = {
-        "seed": SEED, "copies": COPIES, "locales": LOCALES, "forms": FORMS, "templates": JUDGED,
+        "seed": SEED, "copies": COPIES, "locales": LOCALES, "forms": FORMS, "templates": LATER if later else JUDGED,
         "providers": {f"{language} {kind}": name for (language, kind), name in PROVIDERS.items()},
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as place:
@@ -129,13 +129,11 @@ def sets(task: Task) -> dict[str, list[Item]]:
     """Name -> items of the sets beside this checkout and those made by generators."""
     result: dict[str, list[Item]] = {}
     try:
-        for language in JUDGED:
-            group = language if language in ("en", "es") else "nine other languages"
-            result.setdefault(f"templates by Faker, {group}", []).extend(
-                Item(text, [(a, b) for kind, a, b in spans if kind in task.labels])
-                for own, text, spans in templates()
-                if own == language
-            )
+        for later, name in ((False, "templates by Faker"), (True, "later templates by Faker")):
+            for language, text, spans in templates(later):
+                group = language if language in ("en", "es") else "nine other languages"
+                own = Item(text, [(a, b) for kind, a, b in spans if kind in task.labels])
+                result.setdefault(f"{name}, {group}", []).append(own)
     except NotMeasured as reason:
         print(f"templates: not measured: {reason}", file=sys.stderr)
     if "phone" in task.labels:
@@ -264,6 +262,8 @@ def rows(task: Task, file: Path | None) -> list[Row]:
             note += "; looked at while it was written"
         elif name.startswith("templates"):
             note += "; templates by the same hand (`_pii_templates`)"
+        elif name.startswith("later"):
+            note += "; written when the detectors were finished, not looked at"
         judged_on = f"{name} ({len(items)} texts, {labels} labels)"
         found.append(Row(task.decision, judged_on, f1, peers, task.wanted.get(name.rpartition(" ")[2]), note))
     return found
