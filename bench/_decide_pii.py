@@ -1,5 +1,6 @@
 """Telephone numbers, and numbers of patients, social security, licences, orders and cases by what stands before them: F1 per set, beside
-Presidio's recognisers with their context words. No region is named: the stage's defaults.
+Presidio's recognisers with their context words. No region is named: the stage's defaults, behind `filter`, which writes the language
+that its default model finds.
 
 A labelled file of the user's is JSON lines: {"text": "...", "spans": [{"kind": "phone", "start": 3, "end": 15}]}, offsets in
 characters. `kind` is one of `redact.kinds`; for the task `identifiers` also `identifier`, for what is labelled no closer. Spans of other kinds than the
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bench._decisions import Row
-from bench._pii_templates import FORMS, JUDGED, LATER, LOCALES, PROVIDERS
+from bench._pii_templates import FORMS, JUDGED, LAST, LATER, LOCALES, PROVIDERS
 from bench.peers import NotMeasured, Peer, ask, write_documents
 from bench.redact import LABELLED, NANO, PRESIDIO, _found, labelled
 
@@ -84,11 +86,18 @@ def identifier_kinds() -> list[str]:
     return [*KINDS, *NUMBERS, "ssn"]
 
 
-@lru_cache(maxsize=2)
-def templates(later: bool) -> list[tuple[str, str, tuple[tuple[str, int, int], ...]]]:
-    """(language, text, labels) of the judged templates, or of those written later, filled by Faker. Raises `NotMeasured`."""
+SETS = {
+    "templates by Faker": (JUDGED, "by the same hand as the detectors"),
+    "later templates": (LATER, "looked at"),
+    "last templates": (LAST, "not looked at"),
+}
+
+
+@lru_cache(maxsize=len(SETS))
+def templates(name: str) -> list[tuple[str, str, tuple[tuple[str, int, int], ...]]]:
+    """(language, text, labels) of one of `SETS`, filled by Faker. Raises `NotMeasured`."""
     given = {
-        "seed": SEED, "copies": COPIES, "locales": LOCALES, "forms": FORMS, "templates": LATER if later else JUDGED,
+        "seed": SEED, "copies": COPIES, "locales": LOCALES, "forms": FORMS, "templates": SETS[name][0],
         "providers": {f"{language} {kind}": name for (language, kind), name in PROVIDERS.items()},
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as place:
@@ -129,8 +138,8 @@ def sets(task: Task) -> dict[str, list[Item]]:
     """Name -> items of the sets beside this checkout and those made by generators."""
     result: dict[str, list[Item]] = {}
     try:
-        for later, name in ((False, "templates by Faker"), (True, "later templates by Faker")):
-            for language, text, spans in templates(later):
+        for name in SETS:
+            for language, text, spans in templates(name):
                 group = language if language in ("en", "es") else "nine other languages"
                 own = Item(text, [(a, b) for kind, a, b in spans if kind in task.labels])
                 result.setdefault(f"{name}, {group}", []).append(own)
@@ -196,7 +205,7 @@ def ours(items: Sequence[Item], kinds: Sequence[str]) -> list[list[tuple[int, in
     params = RedactParams()
     look = Look(params.kinds, tuple(params.phone_regions))
     texts = pa.array([item.text for item in items], pa.large_string())
-    languages = pa.array([item.language for item in items], pa.string())
+    languages = pc.coalesce(pa.array([item.language for item in items], pa.string()), spoken(texts))
     edits, _ = find_edits(texts, look, lambda kind, value: b"<X>", languages)
     return [
         [
@@ -206,6 +215,15 @@ def ours(items: Sequence[Item], kinds: Sequence[str]) -> list[list[tuple[int, in
         ]
         for row, item in enumerate(items)
     ]
+
+
+def spoken(texts: pa.LargeStringArray) -> pa.StringArray:
+    """The languages that `filter` writes beside documents by its default model: `redact` reads them there."""
+    from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
+    from corpusmill.pipeline.filter.classifiers.scores import languages
+
+    file = fasttext_model.shipped("lid.176.ftz")
+    return languages(texts, predictor.load(file.path, file.xxh3))[0]
 
 
 def presidio(items: Sequence[Item], entities: Sequence[str]) -> list[list[tuple[int, int]]]:
@@ -260,10 +278,8 @@ def rows(task: Task, file: Path | None) -> list[Row]:
             NANO.partition("/")[0],
         ):
             note += "; looked at while it was written"
-        elif name.startswith("templates"):
-            note += "; templates by the same hand (`_pii_templates`)"
-        elif name.startswith("later"):
-            note += "; written when the detectors were finished, not looked at"
+        elif template := SETS.get(name.partition(",")[0]):
+            note += f"; templates {template[1]} (`_pii_templates`)"
         judged_on = f"{name} ({len(items)} texts, {labels} labels)"
         found.append(Row(task.decision, judged_on, f1, peers, task.wanted.get(name.rpartition(" ")[2]), note))
     return found

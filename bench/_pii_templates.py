@@ -58,7 +58,8 @@ JUDGED: Final[dict[str, tuple[str, ...]]] = {
     "hi": ("ऑर्डर संख्या: {order_id}। मोबाइल: {phone}। राशि {amount}, {count} वस्तुएं, {range}, {date}।",),
     "ar": ("رقم الطلب: {order_id}. هاتف: {phone}، جوال {phone}. المبلغ {amount}، {count} قطعة، {range}، {date}.",),
 }  # fmt: skip
-# Written when the detectors were finished, by another hand, before any figure on them; their errors were not looked at.
+# Written when the detectors were finished, by another hand, before any figure on them. At first sight: telephones 0.933 (en) and 0.759 (es),
+# identifiers 0.778 and 0.901. Their errors were looked at then, and those of the next were not.
 LATER: Final[dict[str, tuple[str, ...]]] = {
     "en": (
         "Garage sale Saturday {date}, 9-4, {count} Elm St. Sofa {amount} obo. Text {phone} before you come, no calls after 8.",
@@ -83,6 +84,32 @@ LATER: Final[dict[str, tuple[str, ...]]] = {
         "Diligencias previas {case_id}. Abogado del ICAM, colegiado {license_id}, teléfono {phone}. Cuantía {amount}; véanse folios 101-118.",
         "Alta de cliente\nNIF {national_id}\nTeléfono fijo {phone}\nTeléfono móvil {phone}\nCuota {amount} desde {date}",
         "Según el INE, en {range} hubo 345.678 nacimientos, {count} por cada 1.000 km2; coordenadas {point}, versión {version}.",
+    ),
+}
+LAST: Final[dict[str, tuple[str, ...]]] = {
+    "en": (
+        "Curriculum vitae\nJordan Pike\n{count} Oak Avenue, {zip}\n{phone} / jordan@pike.example\nExperience: {range} Acme Ltd (team of {count}, budget {amount})",
+        "Minutes, {date}. Present: {count}. Action: Sam to ring the plumber ({phone}) about invoice {order_id}; quote of {amount} agreed.",
+        "The clinic is closed on {date}. For urgent prescriptions telephone {phone}, option 2. Repeat requests: allow {count} hours.",
+        "INCIDENT REPORT no. {case_id}\nReporting officer badge {employee_id}\nWitness (tel. no. {phone}) stated that at 22:15 on {date} the vehicle, reg. KX19 ABC, left.",
+        "anyone else get spam from {phone}?? 3rd time this week. blocked {phone} too. started after the {date} breach, v{version}",
+        "Registration fee {amount} per child. Questions? Coach Dana, {phone}. Practice {range} season, field {count}, bring $12.",
+        "Wire to account no. {account_id}, policy number {account_id}. Fax signed copy to {phone} by {date}; total {amount}.",
+        "Pt. name: R. Doe   MRN: {patient_id}   DOB {date}\nNa 140, K 4.1, glucose {count}\nFamily contact: daughter, {phone} (eve).",
+        "Population {count},412 in {range}; area 1,204.5 km2; {point}; ISBN {isbn}; updated {date}; build {version}.",
+        "Lost dog near {count} Park Rd since {date}! Reward {amount}! If seen please call or text Kim at {phone} day or night.",
+    ),
+    "es": (
+        "CURRÍCULUM\nLuis Pardo\nC/ Sol {count}, {zip} Burgos\nTeléfono: {phone} - luis@pardo.example\nExperiencia: {range}, equipo de {count} personas, presupuesto {amount}",
+        "El Ayuntamiento informa: corte de agua el {date} de 9:00 a 14:00. Más información en el teléfono {phone} o en la oficina ({zip}).",
+        "Acta de la reunión del {date}. Asisten {count}. Se acuerda avisar al fontanero ({phone}) por la factura nº {order_id}, de {amount}.",
+        "PARTE DE ACCIDENTE\nPóliza: {account_id}\nConductor: DNI {national_id}, móvil {phone}\nDaños: {amount}. Km {count}. Fecha {date}, 22:15 h.",
+        "me han vuelto a llamar del {phone} diciendo que son del banco, y ayer del {phone}. cuidado!! desde el {date}",
+        "Inscripción: {amount} por alumno. Dudas: Prof. Vega, {phone}. Temporada {range}, aula {count}.",
+        "Paciente con NHC {patient_id}, ingresado el {date}. TA 120/80, Na 140, glucosa {count} mg/dl. Avisar a su hijo, tfno. {phone}.",
+        "Autor para correspondencia: Dr. P. Sanz. Hospital del Norte. Calle Nueva, {count}, {zip} Oviedo, España. Teléfono {phone}. Recibido: {date}.",
+        "Rogamos ingrese {amount} en la cuenta {account_id} antes del {date} y envíe el justificante por fax al {phone}.",
+        "Población de {count}.412 habitantes en {range}; superficie 1.204,5 km2; {point}; ISBN {isbn}; consulta: {date}; versión {version}.",
     ),
 }
 LOCALES: Final = {

@@ -17,7 +17,7 @@ from corpusmill.pipeline.redact import Kind
 # kind: explicit labels | plain labels. A comma parts them.
 _TABLE: dict[Kind, str] = {
     "patient_id": """
-        mrn, nhc, n h c, nhi, chi, medical record, medical record no, health record, patient record, hospital record, chart, patient id,
+        mrn, nhc, n h c, nhi, chi, nhs, nhs no, hospital no, hospital number, hosp no, unit record, pt id, medical record, medical record no, health record, patient record, hospital record, chart, patient id,
         patient identifier, patient identification, patientid, patient file, medical file, health card, health insurance id, health plan,
         health plan id, health plan beneficiary, hpbn, beneficiary id, medicare, medicaid, medicare id, mbi, umrn, ehr, emr, ehr id, emr id, subject id,
         specimen id, accession, historia clinica, numero de historia, numero historia, no historia, historia, historial, hc, h c, cipa, cip, cias, sip, tis, tsi, tarjeta sanitaria,
@@ -30,7 +30,7 @@ _TABLE: dict[Kind, str] = {
         | patient, paciente, patiente, paziente, pasient, pacjent, пациент, hospital id, medical, clinical record, admission, encounter, visit id
         """,
     "social_security": """
-        ssn, social security, socialsecurity, social sec, social insurance, national insurance, nino, ni number, sin, social security no, nass, naf, nss, seguridad social, numero seguridad social,
+        ssn, social security, socialsecurity, social sec, social insurance, national insurance, nino, ni number, sin, social security no, nass, naf, nss, n ss, no ss, num ss, numero ss, seguridad social, numero seguridad social,
         numero de la seguridad social, numero de seguridad social, afiliacion, numero de afiliacion, afiliacion a la seguridad social, imss, seguranca social, niss, pis, pasep, nis, nit pis, securite sociale, numero de securite sociale,
         secu, insee, nir, sozialversicherungsnummer, sozialversicherungs nr, svnr, sv nummer, sv nr, rentenversicherungsnummer, rvnr, ahv, ahv nr, ahv nummer, avs, numero avs, registre national, rijksregisternummer, rrn, inps, previdenza sociale, codice fiscale, burgerservicenummer, bsn,
         personnummer, personnr, fodselsnummer, cpr nr, cpr, cpr nummer, henkilotunnus, hetu, pesel, снилс, страховой номер, 社会保障号, 社保号, 社保号码, مصرف الضمان, رقم الضمان الاجتماعي, 社会保険番号, マイナンバー, 주민등록번호
@@ -44,7 +44,7 @@ _TABLE: dict[Kind, str] = {
         """,
     "license_id": """
         ncol, no col, n col, num col, col n, colegiado, colegiada, no colegiado, n colegiado, numero de colegiado, numero colegiado, num colegiado, colegiado no, ncolegiado, npi, national provider identifier, dea, dea registration, medical license,
-        medical licence, physician license, nursing license, professional license, professional licence, license, licence, licenses, state license, bar, bar id, state bar, gmc, nmc, gmc reference, crm, coren, oab, rpps, numero rpps, adeli, lanr, bsnr, arztnummer, lebenslange arztnummer, iscrizione albo, numero albo, big nummer,
+        medical licence, physician license, nursing license, professional license, professional licence, license, licence, licenses, state license, bar, bar id, state bar, gmc, nmc, gmc reference, gmc licence, gmc license, nmc pin, crm, coren, oab, rpps, numero rpps, adeli, lanr, bsnr, arztnummer, lebenslange arztnummer, iscrizione albo, numero albo, big nummer,
         big registratienummer, pwz, nr pwz, certificate, certification, certificate license, certificado, cedula profesional, matricula profesional, registration, certificateno, лицензия, 执业证书编号, 执业证号, 医師免許番号
         | registered nurse, pharmacist, notary
         """,

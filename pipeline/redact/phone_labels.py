@@ -53,8 +53,16 @@ _KEY = re.compile(
 )  # of a record, where much is counted by "mobile" and the like
 
 
+# A letter that stands for a word, where a line or a field begins: `T. 91 330 30 00 - M. 612 345 678`.
+LETTER = b"letter"
+_LETTER = re.compile(
+    rb"(?:^|[\n\t|/,;(-]|\xc2\xb7|\xe2\x80[\x93\x94\xa2]) ?[" + phone_words.LETTERS + rb"][.:] ?\(?$"
+)
+
+
 class Beside(NamedTuple):
-    """What stands before a number: whether a label does, whether one does with something between, and a word about telephones."""
+    """What stands before a number: whether a label does, whether one does with something between, and a word about telephones
+    (`LETTER` for a single letter)."""
 
     labelled: bool
     far: bool
@@ -65,11 +73,12 @@ class Beside(NamedTuple):
         left = context(buffer, start, LEFT).lower()
         words = phone_words.words_in(left)
         labelled = _is_labelled(left, words)
+        letter = LETTER if left[-3:].strip(b" (")[-1:] in (b".", b":") and _LETTER.search(left) else None
         if not words:
-            return cls(labelled, False, None)
+            return cls(labelled, False, letter)
         if not labelled and left.rstrip()[-1:] in _CONNECTORS and (earlier := _EARLIER.search(left)):
             labelled = _is_labelled(left[: earlier.start()], words)
-        near = words[-1].word if len(left) - words[-1].end < 40 else None
+        near = words[-1].word if len(left) - words[-1].end < 40 else letter
         return cls(labelled, any(word.labels and _TO_COLON.match(left, word.end) for word in words), near)
 
 

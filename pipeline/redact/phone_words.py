@@ -23,14 +23,14 @@ class Words(NamedTuple):
 
 
 _TABLE = """
-en | *phone tel fax *facsimile *mobile cell *cellphone *whatsapp *hotline helpline landline voicemail pager tollfree toll-free ph. ph: mob direct | call *contact sms text dial reach ring | ext extn extension x | US GB CA AU IN IE NZ ZA SG
-es | tel telf teléf telef *teléfono *telefono *teléfonos tfno tfn tfo tlf tlfno tlfn *móvil *movil *celular cel fax centralita | llamar llame llamarnos llámenos llamenos llámanos llamanos llamarme llámame contactar contacto *información *informacion informes | ext extensión extension int interno anexo | ES MX AR CO CL PE VE EC UY CR GT BO PY DO PA HN SV NI CU
+en | *phone tel fax *facsimile *mobile cell *cellphone *whatsapp wapp *hotline helpline landline voicemail pager tollfree toll-free ph. ph: mob direct | call *contact sms text dial reach ring | ext extn extension x | US GB CA AU IN IE NZ ZA SG
+es | tel telf teléf telef *teléfono *telefono *teléfonos tfno tfn tfo tlf tlfno tlfn *móvil *movil *celular cel fax centralita wasap guasap wsp | llamar llame llamen llamad llamadme llamadnos llamarnos llámenos llamenos llámenme llámanos llamanos llamarme llámame llamame contactar contacto *información *informacion informes | ext extensión extension int interno anexo | ES MX AR CO CL PE VE EC UY CR GT BO PY DO PA HN SV NI CU
 ca | tel telf *telèfon *telefon mòbil fax | contacte | ext extensió | ES AD
 gl | tel *teléfono móbil fax | contacto | ext | ES
-pt | tel telef *telefone telm *telemóvel *telemovel *celular cel fone tlm fax | contato contacto ligar ligue contatos *informações | ramal ext extensão | BR PT AO MZ
-fr | tél tel *téléphone *telephone portable mobile fax gsm *télécopie télécopieur | appeler appelez joindre joignez joignez-nous contacter contactez renseignements | poste ext int | FR BE CH CA LU MA DZ TN SN CI
-de | tel *telefon *handy *mobil mobilnummer *rufnummer *festnetz fax *telefax *fernruf fon durchwahl hotline | anrufen erreichbar erreichen ruf rufen *kontakt auskunft | durchwahl dw nebenstelle nst apparat | DE AT CH LU LI
-it | tel *telefono *cellulare cell cel fax *recapito | chiamare chiamate chiami contattare contattateci *contatti chiama informazioni | int interno | IT CH SM
+pt | tel telef *telefone telm *telemóvel *telemovel *celular cel fone tlm fax zap whats wpp | contato contacto ligar ligue ligue-me ligar-me chama chame contatos *informações | ramal ext extensão | BR PT AO MZ
+fr | tél tel *téléphone *telephone portable mobile fax gsm *télécopie télécopieur | appeler appelez appelez-moi appelle-moi appelez-nous rappeler joindre joignez joignez-nous joignable contacter contactez renseignements | poste ext int | FR BE CH CA LU MA DZ TN SN CI
+de | tel *telefon *handy *mobil mobilnummer *rufnummer *festnetz fax *telefax *fernruf fon durchwahl hotline | anrufen anruf erreichbar erreichen ruf rufen melden *kontakt auskunft | durchwahl dw nebenstelle nst apparat | DE AT CH LU LI
+it | tel *telefono *cellulare cell cel fax *recapito | chiamare chiamate chiamatemi chiamami chiami contattare contattateci contattatemi *contatti chiama informazioni | int interno | IT CH SM
 nl | tel *telefoon *mobiel gsm fax mob | bellen contact bereikbaar | toestel tst | NL BE SR
 pl | tel *telefon *komórk kom fax faks infolinia | kontakt zadzwoń | wew wewn wewnętrzny | PL
 cs | tel *telefon *mobil fax | kontakt volejte | linka klapka | CZ SK
@@ -61,6 +61,7 @@ zh | *电话 *電話 *手机 *手機 *传真 *傳真 *座机 *热线 *熱線 | *
 ja | *電話 *携帯 *ファックス *ファクス *フリーダイヤル ℡ | *連絡 *お問い合わせ | 内線 | JP
 ko | *전화 *휴대폰 *핸드폰 *팩스 *연락처 | *문의 | 내선 | KR
 """
+LETTERS = b"tmfpc"  # that stand for a word: telephone, mobile, fax, phone, cell
 SIGNS = ("☎", "📞", "✆", "📱", "📠")
 # What may stand between a label and its number, besides punctuation.
 _QUALIFIERS = """

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from corpusmill.pipeline.redact import ALNUM, DIGITS, Hit, after, before, context, phone_words
 from corpusmill.pipeline.redact.identifiers import label
-from corpusmill.pipeline.redact.phone_labels import Beside, is_behind, is_count, is_glued, is_other
+from corpusmill.pipeline.redact.phone_labels import LETTER, Beside, is_behind, is_count, is_glued, is_other
 from corpusmill.pipeline.redact.phone_plans import fits, nanp, plan, possible, usual_groups, valid
 
 
@@ -93,13 +93,13 @@ class _Segment(NamedTuple):
         if total < 7:
             return None, first + 1
         start, plus, paren = _opening(buffer, groups, first)
-        if first == 0 and not _left_free(buffer, start, plus):
+        if first == 0 and not _left_free(buffer, start, plus, _is_marked(groups[:2])):
             return None, first + 1
         for offset in range(len(sizes) - 1, -1, -1):
             last = first + offset
             if sizes[offset] < 7:
                 break
-            end, extension = _closing(buffer, groups, last)
+            end, extension = _closing(buffer, groups, last, plus or _is_marked(groups[first : last + 1]))
             if end is None:
                 continue
             if beside is None:
@@ -164,7 +164,12 @@ def _may_begin(separator: bytes, listed: bool) -> bool:
     return separator in _ENDS or (listed and separator == b"/")
 
 
-def _left_free(buffer: bytes, start: int, plus: bool) -> bool:
+def _is_marked(groups: list[Group]) -> bool:
+    """Whether signs between the groups exclude a decimal number, so that a comma beside them parts fields of a row."""
+    return any(b"-" in group.separator or b")" in group.separator for group in groups[1:])
+
+
+def _left_free(buffer: bytes, start: int, plus: bool, marked: bool) -> bool:
     """Whether nothing before the first group makes it part of something else."""
     left = before(buffer, start, 2)
     if not left:
@@ -179,11 +184,12 @@ def _left_free(buffer: bytes, start: int, plus: bool) -> bool:
         return plus and left[-1] in b"/.-&*~"
     if plus and left[-1] in b")]":
         return False
-    return not (len(left) == 2 and left[-1] in b",:" and left[0] in DIGITS)
+    return not (len(left) == 2 and left[-1] in b",:" and left[0] in DIGITS) or (marked and left[-1:] == b",")
 
 
-def _closing(buffer: bytes, groups: list[Group], last: int) -> tuple[int | None, bool]:
-    """Where a number ends after this group, its extension included; None where more digits belong to it."""
+def _closing(buffer: bytes, groups: list[Group], last: int, marked: bool) -> tuple[int | None, bool]:
+    """Where a number ends after this group, its extension included; None where more digits belong to it. `marked`: it is no
+    decimal number."""
     end = groups[last].end
     if last < len(groups) - 1:
         return (end, False) if groups[last + 1].separator in (*_ENDS, b"/") else (None, False)
@@ -196,7 +202,7 @@ def _closing(buffer: bytes, groups: list[Group], last: int) -> tuple[int | None,
     if right.startswith(b"-") and is_behind(right):
         return end, False
     if len(right) > 1 and right[0] in b".,-/:" and right[1] in (DIGITS if right[0] in b".," else ALNUM):
-        return None, False
+        return (end, False) if marked and right[0] == ord(",") else (None, False)
     return end, False
 
 
@@ -205,7 +211,7 @@ def _by_plan(
     alone: bool, regions: Regions,
 ) -> bool:  # fmt: skip
     """Whether a plan has the number, in a form that its surroundings make believable."""
-    sure = extension or paren or word is not None
+    sure = extension or paren or word not in (None, LETTER)
     trunk = [
         group for group in groups if not (group.digits == "0" and b"(" in group.separator)
     ]  # +49 (0) 30 …
@@ -259,8 +265,8 @@ def _inferred(
     if word is not None and label(context(buffer, start, 72).decode("utf-8", "ignore"))[0] is not None:
         return False  # an identifier's, and the word about telephones is of another line or clause
     if len(groups) == 1 and digits[0] != "0":
-        left = before(buffer, start, 40)
-        if len(digits) < 9 or b"\n" in left[-24:] or is_count(buffer, start):
+        other_line = word != LETTER and b"\n" in before(buffer, start, 24)
+        if len(digits) < 9 or other_line or is_count(buffer, start):
             return False
     shape = tuple(len(group.digits) for group in groups)
     opened = after(buffer, groups[-1].end, 2) == b" (" and groups[0].separator == b""

@@ -23,7 +23,7 @@ from corpusmill.pipeline.redact.kernels import (
     WORD,
     put,
 )
-from corpusmill.pipeline.redact.kernels.hints import hinted, in_other_script
+from corpusmill.pipeline.redact.kernels.hints import hinted, in_other_script, lettered
 
 MAX_PHONE_GROUPS: Final = 7
 
@@ -48,7 +48,7 @@ def may_hold_phones(data: Any, groups: Any, low: int, high: int, table: bool, pl
     signed = before == 43 or (start > 1 and data[start - 2] == 43)
     if table and not signed:
         return False
-    known = signed or hinted(data, start, end)
+    known = signed or lettered(data, start) or hinted(data, start, end)
     if (
         not known and high - low > 1
     ):  # "(34) 91 123 45 67", and "8 (495) 123-45-67" in a text of another script

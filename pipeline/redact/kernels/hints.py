@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.redact.kernels import IS_LETTER
-from corpusmill.pipeline.redact.phone_words import LANGUAGES, SIGNS, spellings
+from corpusmill.pipeline.redact.phone_words import LANGUAGES, LETTERS, SIGNS, spellings
 
 BEFORE: Final = 64  # bytes before a segment in which words about telephones count, and behind it
 BEHIND: Final = 14
@@ -51,6 +51,7 @@ def _hints() -> npt.NDArray[np.uint8]:
 
 
 HINTS = _hints()
+IS_LETTERED = np.isin(np.arange(256), list(LETTERS + LETTERS.upper()))
 
 
 @compiled
@@ -83,6 +84,19 @@ def hinted(data: Any, start: int, end: int) -> bool:
         if _hint_at(data, i):
             return True
     return False
+
+
+@compiled
+def lettered(data: Any, start: int) -> bool:
+    """Whether a letter that stands for a word about telephones, with a point or colon, may end before `start`: `T. `, `M: (`."""
+    i = start - 1
+    if i >= 0 and data[i] == 40:
+        i -= 1
+    if i >= 0 and data[i] == 32:
+        i -= 1
+    if i < 1 or (data[i] != 46 and data[i] != 58):
+        return False
+    return bool(IS_LETTERED[data[i - 1]] and (i < 2 or not (IS_LETTER[data[i - 2]] or data[i - 2] >= 128)))
 
 
 @compiled
