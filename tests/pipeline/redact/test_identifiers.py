@@ -41,7 +41,8 @@ def found(text: str) -> list[tuple[str, str]]:
         ("SSN: 923-45-6789", "social_security", "923-45-6789"), ("passport number XG9382049", "passport", "XG9382049"),
         ("driver's license Y820-9283-4432", "driver_license", "Y820-9283-4432"), ("Tax ID 94-2841935", "tax_id", "94-2841935"),
         ("Bank account 8721938475", "account_id", "8721938475"), ("Employee ID EMP7392", "employee_id", "EMP7392"), ("ticket INC0012345", "case_id", "INC0012345"),
-        ("NPI 1234567893", "license_id", "1234567893"),
+        ("NPI 1234567893", "license_id", "1234567893"), ("NHS/Hospital no: PT-71519", "patient_id", "PT-71519"),
+        ("GMC licence 384712", "license_id", "384712"), ("N.º SS: 231660383675", "social_security", "231660383675"),
         # others
         ("Bestellnummer: 123 456 789", "order_id", "123 456 789"), ("Aktenzeichen: 12 O 345/19", "case_id", "12 O 345/19"),
         ("N° dossier : 2023-AB-1234", "case_id", "2023-AB-1234"), ("Sécurité sociale : 2 85 05 78 006 084 36", "social_security", "2 85 05 78 006 084 36"),

@@ -55,6 +55,11 @@ def test_any_label_of_any_language_marks_a_number_of_no_plan(language: str) -> N
         ("(34) 91 123 45 67", ["(34) 91 123 45 67"]), ("(0034) 91 123 45 67 oficina", ["(0034) 91 123 45 67"]),
         ("00 49 (0) 30 901820", ["00 49 (0) 30 901820"]), ("+49 (0) 30 901820", ["+49 (0) 30 901820"]), ("+44(0)20 7183 8750", ["+44(0)20 7183 8750"]),
         ("(+57) 1 234 5678", ["(+57) 1 234 5678"]), ("наш адрес, 8 (495) 123-45-67, с 9 утра", ["8 (495) 123-45-67"]),
+        ("si lo veis llamadme porfa 971 99 66 63", ["971 99 66 63"]),
+        # fields of a row parted by commas
+        ("Bo,366-903-8360,2020-01-02,12.5", ["366-903-8360"]), ("7,+1-471-750-4334,55", ["+1-471-750-4334"]), ("4,(028) 9018 0643,3", ["(028) 9018 0643"]),
+        # a letter for a word
+        ("Nina\nP: 4157363100 | M: 0306 999 0731", ["4157363100", "0306 999 0731"]),
         # English
         ("She dialed 020 7183 8750 twice", ["020 7183 8750"]), ("You can be reached at 555-0123 x44.", ["555-0123 x44"]),
         ("my number is 2127363100", ["2127363100"]), ("Phone of the ward: 91 330 3000", ["91 330 3000"]),
@@ -70,20 +75,28 @@ def test_found(text: str, numbers: list[str]) -> None:
         "Telephone subscribers: 1 234 567", "number of mobile phones: 12 345 678", '"mobile": 213920363', "Tel Aviv 1998-2003",
         "doi = 10.1016/j.cell.2008.10.015", "NASS: 28 12345678 40", "NHC: 912345678", "NIF: 912345678", "Expediente: 922 31 20 00",
         "fax 12.05.2021", "teléfono, 28040 Madrid", "precio 600 123 456 euros", "por el año 2019/2020", "(34) 91 y 45 67", "pág. 922-930",
-        "entre 1998 y 2003, llamar", "41.40338, 2.17403", "v2.33.44.5567", "ISBN 978-84-376-0494-7, tel", "номер 123456789",
+        "entre 1998 y 2003, llamar", "t: 1634567890", "Dr. T. 12345678", "fig. C. 983325405", "1 234 567,89", "7,415736310,5", "cap. M: 123456789", "41.40338, 2.17403", "v2.33.44.5567", "ISBN 978-84-376-0494-7, tel", "номер 123456789",
     ],
 )  # fmt: skip
 def test_left_alone(text: str) -> None:
     assert found(text) == []
 
 
-def test_the_documents_language_decides_on_numbers_without_a_word() -> None:
-    texts = ["Pregunten por Ana, 91 330 30 00, o en la puerta"] * 3
+def in_language(texts: list[str], codes: list[str | None]) -> pa.Table:
     docs = documents(texts)
     column = docs.schema.get_field_index("language")
-    docs = docs.set_column(
-        column, docs.schema.field(column), pa.array(["es", None, "ja"], docs.schema.field(column).type)
-    )
+    return docs.set_column(column, docs.schema.field(column), pa.array(codes, docs.schema.field(column).type))
+
+
+def test_a_letter_stands_for_a_word_in_a_text_of_the_language() -> None:
+    text, other = "Marta Gil\nT. 983325405 - M. 871 21 98 90", "Marta Gil\nX. 983325405, tomo T. 12345"
+    made = redact(in_language([text, other, text], ["es", "es", None]), RedactParams()).kept["text"]
+    assert made.to_pylist() == ["Marta Gil\nT. <PHONE> - M. <PHONE>", other, text]
+
+
+def test_the_documents_language_decides_on_numbers_without_a_word() -> None:
+    texts = ["Pregunten por Ana, 91 330 30 00, o en la puerta"] * 3
+    docs = in_language(texts, ["es", None, "ja"])
     made = redact(docs, RedactParams()).kept["text"].to_pylist()
     assert made == ["Pregunten por Ana, <PHONE>, o en la puerta", *texts[1:]]
     assert redact(docs, RedactParams(phone_languages=False)).kept["text"].to_pylist() == texts
