@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from corpusmill.pipeline.redact import SEPARATOR, Hit, Kind, identifier_labels
 from corpusmill.pipeline.redact.addresses import coins, emails, hardware, ipv4, ipv6
+from corpusmill.pipeline.redact.columns import cells
 from corpusmill.pipeline.redact.identifiers import identifiers
 from corpusmill.pipeline.redact.identity_numbers import NUMBERS, cards, iban_length, national, ssns
 from corpusmill.pipeline.redact.kernels import (
@@ -161,6 +162,7 @@ def _all(buffer: bytes, look: Look, folded: Folded | None, languages: Languages 
             yield from userinfo(buffer, start)
         else:
             yield from query(buffer, start, end)
+    yield from cells(buffer, kinds)
 
 
 _CANDIDATES: dict[Kind, tuple[int, ...]] = {

@@ -163,7 +163,7 @@ def _labelled(buffer: bytes, start: int, kinds: frozenset[str]) -> Hit | None:
     if value is None:
         return None
     end = start + len(value)
-    if not _plausible(value, kind, score >= 3) or not _ends(buffer, end):
+    if not is_plausible(value, kind, score >= 3) or not _ends(buffer, end):
         return None
     if between[:1] in ("-", "_") and value != value.upper():
         return None
@@ -278,7 +278,12 @@ def _value(buffer: bytes, start: int, kind: Kind) -> bytes | None:
     return value if len(value) <= _MAX_VALUE else None
 
 
-def _plausible(value: bytes, kind: Kind, explicit: bool) -> bool:
+def is_date(value: bytes) -> bool:
+    """Whether a value as a whole is a day or a month."""
+    return _DATE.fullmatch(value) is not None
+
+
+def is_plausible(value: bytes, kind: Kind, explicit: bool) -> bool:
     """Whether a value may be an identifier, and is no date, amount, year, time or address."""
     digits = sum(48 <= c <= 57 for c in value)
     signs = sum(c in b"-/._ " for c in value)

@@ -55,7 +55,7 @@ IS_LETTERED = np.isin(np.arange(256), list(LETTERS + LETTERS.upper()))
 
 
 @compiled
-def _hint_at(data: Any, i: int) -> bool:
+def hint_at(data: Any, i: int) -> bool:
     code = np.uint32(np.uint32(SMALL[data[i]] * np.uint32(_PRIME)) ^ SMALL[data[i + 1]])
     code = np.uint32(np.uint32(code * np.uint32(_PRIME)) ^ SMALL[data[i + 2]])
     here = HINTS[np.uint32(code * np.uint32(_MIX)) >> np.uint32(16)]
@@ -76,12 +76,12 @@ def hinted(data: Any, start: int, end: int) -> bool:
     for i in range(start - 3, max(0, start - BEFORE) - 1, -1):
         if data[i + 2] == 0:
             break
-        if _hint_at(data, i):
+        if hint_at(data, i):
             return True
     for i in range(end, min(end + BEHIND, len(data) - 2)):
         if data[i] == 0:
             return False
-        if _hint_at(data, i):
+        if hint_at(data, i):
             return True
     return False
 

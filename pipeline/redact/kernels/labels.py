@@ -90,7 +90,7 @@ def _fit(code: Any) -> Any:
 
 
 @compiled
-def _ends_label(data: Any, at: int) -> bool:
+def ends_label(data: Any, at: int) -> bool:
     """Whether a label may end right before `at`, or before the punctuation that does."""
     i = at
     while i > 0 and at - i < MAX_FILL:
@@ -175,14 +175,14 @@ def labelled(data: Any, low: int, first: int, high: int, found: Any, count: int)
             size = MIN_VALUE
     if size < MIN_VALUE or (high - low == 4 and low == first and _is_year(data, low)):
         return count
-    if _ends_label(data, first):
+    if ends_label(data, first):
         return put(found, count, LABELLED, first, high)
     begin = low
     while begin > 0 and low - begin < MAX_PREFIX and IS_CODE[data[begin - 1]]:
         begin -= 1
-    if (low < first or begin < low) and _ends_label(data, low):
+    if (low < first or begin < low) and ends_label(data, low):
         return put(found, count, LABELLED, first, high)
-    if begin < low and _ends_label(data, begin):
+    if begin < low and ends_label(data, begin):
         return put(found, count, LABELLED, first, high)
     return count
 
