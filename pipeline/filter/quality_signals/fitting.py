@@ -31,12 +31,15 @@ class Options(NamedTuple):
     free: bool = False
 
 
+DEFAULT: Final = Options()
+
+
 def knots_of(values: Array) -> Array:
     """float64[K]: distinct knots, ascending; fewer than two where the values are all one."""
     known = values[~np.isnan(values)]
     if not len(known):
         return np.zeros(0)
-    found = [np.quantile(known, QUANTILES), [known.min()]]
+    found: list[Array] = [np.quantile(known, QUANTILES), known.min(keepdims=True)]
     if (known != 0).any():
         found.append(np.quantile(known[known != 0], QUANTILES))
     rounded = np.array([float(f"{one:.{DIGITS}g}") for one in np.concatenate(found)])
@@ -50,10 +53,10 @@ def _ramps(x: Array, knots: Array) -> Array:
 
 def fit(
     columns: Mapping[str, Array], truth: Array, inputs: Sequence[Input], versions: Mapping[str, str],
-    label: str, options: Options = Options(), weights: Array | None = None,
+    label: str, options: Options = DEFAULT, weights: Array | None = None,
 ) -> SignalModel:  # fmt: skip
     """The model of float64 columns with NaN for what was not measured; `truth` bool[D], `weights` float64[D] (default: equal,
-    and half of it for each class). Signals of one value alone are left out."""
+    and half of it for each class). Signals of one value alone are left out, and those that change nothing."""
     weights = balanced(truth) if weights is None else weights / weights.sum()
     used: list[tuple[Input, Array]] = []
     blocks = []
@@ -82,16 +85,10 @@ def fit(
     for one, knots in used:
         own = slice(place, place + len(knots) - 1)
         place = own.stop
-        values = np.concatenate([[0.0], np.cumsum(found[own])]) - middle[own] @ found[own]
-        curves.append(
-            Curve(
-                one.signal,
-                versions[one.signal],
-                "free" if free else one.direction,
-                tuple(knots.tolist()),
-                _rounded(values),
-            )
-        )
+        values = _rounded(np.concatenate([[0.0], np.cumsum(found[own])]) - middle[own] @ found[own])
+        if any(values):
+            direction = "free" if free else one.direction
+            curves.append(Curve(one.signal, versions[one.signal], direction, tuple(knots.tolist()), values))
     return SignalModel(label, float(f"{bias:.{DIGITS}g}"), tuple(curves))
 
 
@@ -123,14 +120,18 @@ def _minimum(steps: Array, truth: Array, weights: Array, bounds: Sequence[Any], 
 
 
 def calibrated(model: SignalModel, log_odds: Array, truth: Array, weights: Array) -> SignalModel:
-    """The model with its log-odds scaled and shifted to fit (Platt 1999) those that models without these documents gave them:
-    still a sum of curves. The scale is at least 0.05, so that no direction turns."""
-    sign = np.where(truth, 1.0, -1.0)
+    """The model with its log-odds scaled and shifted to fit those that models without these documents gave them: still a sum of
+    curves. As in Platt 1999 the aim is a little less than certain, so that classes that lie apart do not make it boundless. The
+    scale is at least 0.05, so that no direction turns."""
+    positives, negatives = int(truth.sum()), int((~truth).sum())
+    aim = np.where(truth, (positives + 1) / (positives + 2), 1 / (negatives + 2))
 
     def loss(x: Array) -> tuple[float, Array]:
-        margin = sign * (x[0] * log_odds + x[1])
-        slope = -weights * sign * logistic(-margin)
-        return float(weights @ np.logaddexp(0.0, -margin)), np.array([slope @ log_odds, slope.sum()])
+        odds = x[0] * log_odds + x[1]
+        slope = weights * (logistic(odds) - aim)
+        return float(weights @ (np.logaddexp(0.0, odds) - aim * odds)), np.array(
+            [slope @ log_odds, slope.sum()]
+        )
 
     done = minimize(
         loss, np.array([1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=[(0.05, None), (None, None)]
