@@ -45,19 +45,22 @@ EXAMPLES: Final = (
 
 
 class Measured(NamedTuple):
-    """Sets with the signals of their texts, float64[texts] each; `quality.score` is NaN where fastText has learnt from the set."""
+    """Sets with the signals of their texts, float64[texts] each; in `columns` `quality.score` is NaN where fastText has learnt from
+    the set, in `prose` it is what it is."""
 
     sets: list[Part]
     columns: list[dict[str, Floats]]
+    prose: list[Floats]
 
 
 def measured(sets: Sequence[Part]) -> Measured:
     """The signals of all texts of the sets."""
-    found = []
-    for part in sets:
-        columns = columns_of(part.data.texts)
-        found.append({**columns, QUALITY: np.full(len(part.data), np.nan)} if part.known else columns)
-    return Measured(list(sets), found)
+    found = [columns_of(part.data.texts) for part in sets]
+    prose = [columns[QUALITY] for columns in found]
+    for part, columns in zip(sets, found, strict=True):
+        if part.known:
+            columns[QUALITY] = np.full(len(part.data), np.nan)
+    return Measured(list(sets), found, prose)
 
 
 def stacked(data: Measured, places: Sequence[int]) -> tuple[dict[str, Floats], npt.NDArray[np.bool_], Floats]:

@@ -18,8 +18,8 @@ from corpusmill.pipeline.filter.classifiers import pooling, scores
 from corpusmill.pipeline.filter.classifiers.fasttext_model import LABEL, fit
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled, chosen, copies, held_out, runs_of
 from corpusmill.pipeline.filter.classifiers.predictor import AnyModel
-from corpusmill.pipeline.filter.quality_signals.model import SignalModel
 from corpusmill.pipeline.filter.quality_signals.measure import score_of
+from corpusmill.pipeline.filter.quality_signals.model import SignalModel
 from corpusmill.pipeline.filter.toxicity.model import ToxicityModel
 from corpusmill.pipeline.filter.toxicity.scores import document_scores
 

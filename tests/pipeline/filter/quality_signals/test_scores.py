@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from corpusmill.pipeline.filter.quality_signals.model import (
 )
 from tests.pipeline.filter.helpers import PROSE, apply, documents, stage
 
+ROOT = Path(__file__).resolve().parents[4]
 MENU = "Home\nAbout us\nContact\nLog in\nSign up\nCart (0)\nRead more...\nPrivacy policy\nTerms of use\n"
 LISTING = "\n".join(
     f"-rw-r--r-- root/root {n * 321} 2023-03-0{n} 12:3{n} ./usr/share/doc/a{n}.gz" for n in range(1, 9)
@@ -149,3 +151,13 @@ def test_the_shipped_model_is_monotone_where_the_table_says_so() -> None:
     )
     assert model.fasttext == fasttext_model.shipped("quality.ftz").xxh3
     assert json.loads(to_bytes(model))["languages"] == ["en"]
+
+
+def test_the_examples_of_the_page_are_the_model_s() -> None:
+    page = (
+        (ROOT / "docs/decisions.md").read_text(encoding="utf-8").split("\n## Quality\n")[1].split("\n## ")[0]
+    )
+    rows = re.findall(r"^\| (.+?) \| (\d\.\d\d) \|", page, re.MULTILINE)
+    assert len(rows) > 5
+    scores = score_of(shipped(), [text.replace("⏎", "\n") for text, _ in rows])
+    assert [f"{score:.2f}" for score in scores] == [shown for _, shown in rows]
