@@ -23,7 +23,9 @@ TRAIN_EXAMPLE = "corpusmill classifier train reviews.jsonl --model mine/spam.ftz
 EVALUATE_EXAMPLE = (
     "corpusmill classifier evaluate test.csv --model mine/spam.ftz --label spam --positive spam"
 )
-SIGNALS_EXAMPLE = "corpusmill classifier train pages.jsonl --on-signals --model mine/pages.json --positive good --label good"
+SIGNALS_EXAMPLE = (
+    "classifier train pages.jsonl --on-signals --model mine/pages.json --positive good --label good"
+)
 SCORE_EXAMPLE = "corpusmill classifier score texts.jsonl --json"
 
 Data = Annotated[list[Path], typer.Argument(help="Labelled JSONL, CSV or TSV files (.gz too).")]
@@ -40,7 +42,7 @@ Worst = Annotated[
 ]
 
 
-@app.command(epilog=f"Examples: {TRAIN_EXAMPLE}\n\n{SIGNALS_EXAMPLE}")
+@app.command(epilog=f"Example: {TRAIN_EXAMPLE}")
 def train(
     data: Data,
     model: Annotated[
@@ -86,7 +88,8 @@ def train(
     on_signals: Annotated[
         bool,
         typer.Option(
-            "--on-signals", help="Train a model over the signals that `filter` stores, instead of over words."
+            "--on-signals",
+            help=f"Train a model over the signals that `filter` stores, instead of over words: corpusmill {SIGNALS_EXAMPLE}",
         ),
     ] = False,
     free: Annotated[
