@@ -34,8 +34,11 @@ class Weighing:
                 params = StageManifest.model_validate_json(data).params if is_of_stage(data) else {}
             except (FileNotFoundError, ValidationError):
                 continue
-            if SECTION in params.get("models", {}):
-                self._find(params)
+            if "models" in params:
+                try:
+                    self._find(params)
+                except (AttributeError, KeyError, TypeError, ValidationError):
+                    self.missing = f"{file} does not name the model"
                 return
 
     def _find(self, params: Mapping[str, Any]) -> None:

@@ -87,3 +87,14 @@ def test_a_model_that_is_gone_or_another_is_said_in_a_line(tmp_path: Path) -> No
 def test_no_score_no_line(tmp_path: Path) -> None:
     run = filtered(tmp_path, "filter.quality_signals=null")
     assert "weighed" not in why(run, "menu")[0]
+
+
+def test_a_manifest_that_names_no_model_is_said_in_a_line(tmp_path: Path) -> None:
+    run = filtered(tmp_path)
+    file = next(path for path in (tmp_path / "out").rglob("manifest.json") if '"models"' in path.read_text())
+    manifest = json.loads(file.read_text())
+    for models in (None, {}, {"quality_signals": 3}):
+        file.write_text(json.dumps({**manifest, "params": {**manifest["params"], "models": models}}))
+        assert "weighed     unknown what in quality_signals.score = 0." in explain(why(run, "menu")[0])
+    file.unlink()
+    assert "the filter's manifest is not there" in explain(why(run, "menu")[0])
