@@ -22,6 +22,7 @@ TASKS = {
     "language": "bench._decide_language:rows",
     "decontamination": "bench._decide_decontamination:rows",
     "near_duplicates": "bench._decide_near_duplicates:rows",
+    "quality": "bench._decide_quality:rows",
 }
 
 

@@ -66,6 +66,17 @@ class ToxicityParams(ClassifierParams):
     )
 
 
+class SignalModelParams(Strict):
+    """A model over the stored signals, the shipped one of quality or your own (`classifier train --on-signals`)."""
+
+    model: str | None = Field(
+        default=None,
+        description="path or URL of a model over signals (.json); default: the one shipped, for English",
+    )
+    remove_above: Share | None = Field(default=None, ge=0, le=1)
+    remove_below: Share | None = Field(default=None, ge=0, le=1)
+
+
 RULES_FOLDER: Final = Path(__file__).resolve().parents[1] / "configs" / "rules"
 # Names that stand for several sets, in the order of judging.
 RULE_GROUPS: Final = {"gopher": ("gopher_repetition", "gopher_quality")}
@@ -148,6 +159,7 @@ class FilterParams(Strict):
     language: LanguageParams | None = LanguageParams()
     toxicity: ToxicityParams | None = ToxicityParams(remove_above=0.9)
     quality: ClassifierParams | None = ClassifierParams()
+    quality_signals: SignalModelParams | None = SignalModelParams()
 
     @field_validator("rules")
     @classmethod

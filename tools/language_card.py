@@ -23,7 +23,7 @@ from tools.language_figures import accuracy, answers, by_label, expected_error, 
 from tools.language_judged import LARGE, Judged, lingua, snippets
 from tools.language_packages import GROUPS
 from tools.train_language import TRAIN
-from tools.train_shipped import record
+from tools.train_prose import record
 
 NAME: Final = "language.ftz"
 PROFILE: Final = "language.json"

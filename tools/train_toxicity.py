@@ -44,7 +44,7 @@ from corpusmill.schemas.filter import KNOWN_WORDS, TRUSTED
 from tools import toxicity_sets
 from tools.toxicity_sets import family
 from tools.toxicity_words import classes
-from tools.train_shipped import record
+from tools.train_prose import record
 
 FALSE_ALARMS: Final = 0.002  # of unseen prose: what a threshold lets through
 STEPS: Final = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)

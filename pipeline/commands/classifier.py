@@ -1,4 +1,5 @@
-"""`classifier train`, `classifier evaluate` and `classifier score`: fastText classifiers from the user's own labelled text."""
+"""`classifier train`, `classifier evaluate` and `classifier score`: models over words (fastText) or over signals from the user's own
+labelled text."""
 
 from __future__ import annotations
 
@@ -11,14 +12,19 @@ from corpusmill.pipeline.commands.options import Json, print_json
 
 if TYPE_CHECKING:
     from corpusmill.pipeline.filter.classifiers.building import IdentityReport
+    from corpusmill.pipeline.filter.classifiers.labelled import Labelled
     from corpusmill.pipeline.filter.classifiers.training import Evaluation
+    from corpusmill.pipeline.filter.quality_signals.training import SignalTraining
 
-app = typer.Typer(no_args_is_help=True, help="Train, evaluate and use fastText classifiers for `filter`.")
+app = typer.Typer(no_args_is_help=True, help="Train, evaluate and use classifiers for `filter`.")
 
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 TRAIN_EXAMPLE = "corpusmill classifier train reviews.jsonl --model mine/spam.ftz --positive spam --label spam --precision 0.95"
 EVALUATE_EXAMPLE = (
     "corpusmill classifier evaluate test.csv --model mine/spam.ftz --label spam --positive spam"
+)
+SIGNALS_EXAMPLE = (
+    "classifier train pages.jsonl --on-signals --model mine/pages.json --positive good --label good"
 )
 SCORE_EXAMPLE = "corpusmill classifier score texts.jsonl --json"
 
@@ -40,7 +46,10 @@ Worst = Annotated[
 def train(
     data: Data,
     model: Annotated[
-        Path, typer.Option(help="Output file of the model (.ftz); its card is written beside it (.md).")
+        Path,
+        typer.Option(
+            help="Output file of the model (.ftz; .json with --on-signals); its card is written beside it (.md)."
+        ),
     ],
     positive: Positive,
     text_column: TextColumn = "text",
@@ -76,9 +85,19 @@ def train(
     epochs: Annotated[int, typer.Option(min=1)] = 10,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1)] = 0,
     licence: Annotated[str, typer.Option(help="Licence of the data, for the card.")] = "not stated",
+    on_signals: Annotated[
+        bool,
+        typer.Option(
+            "--on-signals",
+            help=f"Train a model over the signals that `filter` stores, instead of over words: corpusmill {SIGNALS_EXAMPLE}",
+        ),
+    ] = False,
+    free: Annotated[
+        bool, typer.Option("--free", help="With --on-signals: let every signal count in either direction.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Train a quantised model on labelled text and write it with its card."""
+    """Train a model on labelled text and write it with its card: fastText over words, quantised, or an additive one over signals."""
     from dataclasses import asdict
 
     from corpusmill.common.errors import UserError
@@ -95,6 +114,18 @@ def train(
     columns = (text_column, label_column, positive)
     sets = [read_labelled(path, *columns, licence) for path in data]
     judges = [read_labelled(path, *columns) for path in unseen or []]
+    if free and not on_signals:
+        raise UserError(
+            "--free: only a model over signals has directions to be free of; give --on-signals, too"
+        )
+    if on_signals:
+        others = {"--unlabelled": unlabelled, "--identity": identity, "--worst": worst}
+        if given := [name for name, value in others.items() if value]:
+            raise UserError(f"{given[0]}: is for models over words; leave it out, or --on-signals")
+        _train_on_signals(
+            sets, judges, model, _signal_training(label, free, seed, held_out), precision, kept, json
+        )
+        return
     phrases = None if identity is None else read_identity(identity, *columns)
     pool: Literal["worst", "mean"] = "worst" if worst else "mean"
     training = Training(label=label, pool=pool, epochs=epochs, seed=seed, held_out=held_out)
@@ -126,7 +157,9 @@ def train(
 @app.command(epilog=f"Example: {EVALUATE_EXAMPLE}")
 def evaluate(
     data: Data,
-    model: Annotated[str, typer.Option(help="Path or URL of a fastText model (.ftz or .bin).")],
+    model: Annotated[
+        str, typer.Option(help="Path or URL of a fastText model (.ftz or .bin) or one over signals (.json).")
+    ],
     label: Annotated[str, typer.Option(help="Label of the model to score.")],
     positive: Positive,
     text_column: TextColumn = "text",
@@ -181,7 +214,10 @@ def evaluate(
 def score(
     texts: Annotated[Path, typer.Argument(help="JSONL with a text a line; `-`: standard input.")],
     model: Annotated[
-        str | None, typer.Option(help="Path or URL of a fastText model. [the shipped toxicity model]")
+        str | None,
+        typer.Option(
+            help="Path or URL of a fastText model or one over signals (.json). [the shipped toxicity model]"
+        ),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Label to score, with --model.")] = None,
     threshold: Annotated[
@@ -213,6 +249,7 @@ def score(
     from corpusmill.pipeline.filter.classifiers.pooling import Pool
     from corpusmill.pipeline.filter.classifiers.scores import known_label
     from corpusmill.pipeline.filter.classifiers.training import evaluate_classifier, score_texts
+    from corpusmill.pipeline.filter.quality_signals.model import SignalModel
     from corpusmill.schemas.fairness import ClassifierError, ToxicityScores
 
     file = (
@@ -221,6 +258,8 @@ def score(
         else fasttext_model.find(model)
     )
     loaded = predictor.load(file.path, file.xxh3)
+    if isinstance(loaded, SignalModel):
+        label = label or loaded.label
     label = known_label("--label", loaded, label or file.label, model)
     pool: Pool = "mean" if mean else "worst"
     found = score_texts(loaded, label, read_texts(texts, text_column), pool, input)
@@ -259,6 +298,35 @@ def score(
     for error in errors:
         precision, recall = ("–" if one is None else f"{one:.3f}" for one in (error.precision, error.recall))
         typer.echo(f"{error.name}: above {threshold} precision {precision}, recall {recall}", err=True)
+
+
+def _signal_training(label: str, free: bool, seed: int, held_out: float) -> SignalTraining:
+    from corpusmill.pipeline.filter.quality_signals.fitting import Options
+    from corpusmill.pipeline.filter.quality_signals.training import SignalTraining
+
+    return SignalTraining(label, Options(free=free), seed, held_out)
+
+
+def _train_on_signals(
+    sets: list[Labelled], unseen: list[Labelled], model: Path, training: SignalTraining,
+    precision: float | None, kept: float | None, json: bool,
+) -> None:  # fmt: skip
+    from dataclasses import asdict
+
+    from corpusmill.pipeline.filter.quality_signals.building import build_on_signals
+
+    made = build_on_signals(model, sets, unseen, training, THRESHOLDS, precision, kept)
+    if json:
+        print_json({**asdict(made), "model": str(model), "label": training.label})
+        return
+    typer.echo(
+        f"{model}: {made.size:,} bytes, xxh3 {made.xxh3}, threshold {made.threshold}; card {made.card}\n"
+    )
+    _print_evaluation(made.held_out)
+    typer.echo(
+        "In a recipe, to remove what scores low (with remove_above: what scores high):\n"
+        f"  filter: {{quality_signals: {{model: {model}, remove_below: {made.threshold}}}}}"
+    )
 
 
 def _print_evaluation(result: Evaluation) -> None:

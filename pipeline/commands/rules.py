@@ -71,6 +71,7 @@ def specs(plugins: list[str]) -> list[tuple[SignalSpec, bool]]:
     from corpusmill.pipeline.filter.classifiers.scores import SPECS
     from corpusmill.pipeline.filter.lists.url_lists import ORIGIN, SIGNALS
     from corpusmill.pipeline.filter.plugins import load
+    from corpusmill.pipeline.filter.quality_signals.scores import SPECS as OVER_SIGNALS
     from corpusmill.pipeline.filter.rules.line_signals import LineRules
     from corpusmill.pipeline.filter.rules.sets import rule_set
     from corpusmill.pipeline.filter.signals.catalogue import every_spec
@@ -86,7 +87,7 @@ def specs(plugins: list[str]) -> list[tuple[SignalSpec, bool]]:
     ]
     given = [*LineRules(with_lines, cuts=True).specs, *on_urls]
     built_in = [*[(spec, spec.name in ON_DEMAND) for spec in on_text if spec.name not in own.measures],
-                *[(spec, True) for spec in given], *[(spec, False) for spec in SPECS]]  # fmt: skip
+                *[(spec, True) for spec in given], *[(spec, False) for spec in (*SPECS, *OVER_SIGNALS)]]  # fmt: skip
     plugged = [(spec, spec.name in own.on_demand) for spec in on_text if spec.name in own.measures]
     return [*sorted(built_in, key=lambda entry: family_of(entry[0])), *plugged]
 

@@ -17,6 +17,8 @@ from corpusmill.pipeline.filter.classifiers import fasttext_model, scores
 from corpusmill.pipeline.filter.lists.url_lists import UrlRules
 from corpusmill.pipeline.filter.lists.word_lists import WordLists
 from corpusmill.pipeline.filter.plugins import load as load_plugins
+from corpusmill.pipeline.filter.quality_signals.scores import SPECS as OVER_SIGNALS
+from corpusmill.pipeline.filter.quality_signals.scores import SignalScores
 from corpusmill.pipeline.filter.rules.judge import exemptions, in_order, judge
 from corpusmill.pipeline.filter.rules.line_matches import counters as cut_counters
 from corpusmill.pipeline.filter.rules.line_matches import cut
@@ -71,6 +73,8 @@ class Filtering:
         self.specs = [
             *text_specs(self.asked, self.plugins), *self.given, *self.urls.specs, *scores.specs(params, self.asked),
         ]  # fmt: skip
+        self.over_signals = SignalScores(params, models, self.specs)
+        self.specs += OVER_SIGNALS
         known_signals(rules, self.specs)
         self.models = scores.ModelSignals(params, models, self.asked)
 
@@ -111,6 +115,7 @@ class Filtering:
                     **self.urls.measure(part["url"]),
                     **self.models.columns(part["text"]),
                 }
+                columns |= self.over_signals.columns(columns, len(part))
                 tables.append(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))
                 found[:, 0] += row
                 cuts.append(found)

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from corpusmill.schemas.tables import SignalSpec
 
 
-_OTHERS: Final = ("language", "toxicity", "quality", "lines", "url")  # of models, cut lines, lists of URLs
+_OTHERS: Final = (
+    "language",
+    "toxicity",
+    "quality",
+    "quality_signals",
+    "lines",
+    "url",
+)  # of models, cut lines, lists of URLs
 
 
 def checksums(files: Sequence[str]) -> list[str]:

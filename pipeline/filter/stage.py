@@ -27,14 +27,14 @@ class Filter(LocalStage):
     """Signals measured once on every document; rules, language, toxicity and quality judged on them.
 
     Rules are judged in the order of `filter.rules`, then language (`language.keep`, `language.threshold`),
-    toxicity and quality (`remove_above`, `remove_below`); the first that fails decides, all that fail are
+    toxicity, quality and quality_signals (`remove_above`, `remove_below`); the first that fails decides, all that fail are
     listed. Every text signal is measured whichever rules are on; a signal that needs a model is null when its
     section of the recipe is null. `language` is set. With `filter.cut_lines`, documents that stay lose the lines
     that the sets' rules on lines cut, an edit in the ledger each; signals are of the text as it came.
     """
 
     name = "filter"
-    version = "6"
+    version = "7"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
@@ -66,11 +66,10 @@ class Filter(LocalStage):
         return found
 
     def check(self) -> list[str]:
-        """Loads the models; warns of rules that will judge languages that they are not made for."""
-        from corpusmill.pipeline.filter.classifiers import predictor
+        """Loads the models and looks whether they fit the recipe; warns of rules that will judge languages that they are not made for."""
+        from corpusmill.pipeline.filter.apply import Filtering
 
-        for model in self.models().values():
-            predictor.load(str(model.path), model.xxh3)
+        Filtering(self.params, self.rules, self.models())
         language = self.params.language
         if language is not None and language.keep is not None:
             return []  # other languages go, and rules are judged on their own

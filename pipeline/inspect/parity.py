@@ -62,7 +62,7 @@ class Parity:
         """`settings` are those of `filter` for both sides, but for rules and models. Raises `UserError` for what is not a rule set."""
         self.a, self.b = list(a), list(b)
         self.limit = examples
-        own = {**settings, "language": None, "toxicity": None, "quality": None}
+        own = {**settings, "language": None, "toxicity": None, "quality": None, "quality_signals": None}
         sides = [resolve(FilterParams(**{**own, "rules": names})) for names in (self.a, self.b)]
         both = FilterParams(**{**own, "rules": list(dict.fromkeys([*self.a, *self.b]))})
         self.rules = list({rule.name: rule for side in sides for rule in side}.values())

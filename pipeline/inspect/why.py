@@ -18,6 +18,8 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.copies import Copy, copies_of
 from corpusmill.pipeline.engine.layout import is_of_stage
 from corpusmill.pipeline.engine.publish import parse_table
+from corpusmill.pipeline.filter.quality_signals.scores import SCORE, SECTION
+from corpusmill.pipeline.inspect.weighed import Weighing, lines_of
 from corpusmill.schemas.augment import MADE
 from corpusmill.schemas.manifest import MANIFEST, StageManifest
 from corpusmill.schemas.tables import KEPT, LEDGER, readable
@@ -46,7 +48,7 @@ def ledger_folder(run: Folder) -> Folder:
 
 def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
     """The ledger rows whose doc_id (32 hex digits), source_id or locator is `wanted`, each with its signals; near-duplicates
-    with what was `compared`.
+    with what was `compared`, documents with a score over signals with what `weighed` most in it.
 
     Raises `UserError` when no row matches.
     """
@@ -84,6 +86,11 @@ def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
     compared = _compared(run) if near else None
     for row in near:
         row |= {"compared": compared} if compared else {}
+    if any(row["signals"].get(SCORE) is not None for row in found):
+        weighing = Weighing(run)
+        for row in found:
+            weighed = weighing.of(row["signals"])
+            row |= {"weighed": weighed} if weighed else {}
     return [readable(row) for row in found]
 
 
@@ -162,6 +169,10 @@ def explain(row: dict[str, Any]) -> str:
         limit = f" (value {_number(row['value'])}, threshold {_number(row['threshold'])})"
         limit = limit if row["value"] is not None else ""
         lines.append(f"  {row['outcome']:<11} at {row['stage']} by {row['rule']}{limit}{size}")
+    weighed = lines_of(row["weighed"]) if row.get("weighed") else []
+    first = str(row["rule"]).startswith(f"{SECTION}.")  # removed by it: the reason comes first
+    if first:
+        lines += weighed
     if row["detail"]:
         lines.append(f"  detail      {row['detail']}")
     if row.get("parent"):
@@ -181,6 +192,8 @@ def explain(row: dict[str, Any]) -> str:
         lines.append(
             f"  edited      {edit['kind']}: {edit['length']} characters at {edit['offset']} ({edit['stage']})"
         )
+    if not first:
+        lines += weighed
     for name, value in row["signals"].items():
         lines.append(f"  signal      {name} = {_number(value)}")
     return "\n".join(map(spelled, lines))

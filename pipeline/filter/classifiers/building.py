@@ -112,11 +112,11 @@ def model_card(
         f" near copies are mostly on one side; {copies:,} texts of which more than half of the runs of four words stand"
         " in the training part are in neither.",
         "## On the held-out part",
-        _evaluations(held_out, threshold),
-        _thresholds(held_out),
+        evaluations_table(held_out, threshold),
+        by_threshold(held_out),
         "## On sets it has never seen",
-        _evaluations(unseen, threshold) if unseen else unknown,
-        *([_thresholds(unseen[:1])] if unseen and unseen[0].auc is not None else []),
+        evaluations_table(unseen, threshold) if unseen else unknown,
+        *([by_threshold(unseen[:1])] if unseen and unseen[0].auc is not None else []),
         *notes,
         *(identity_section(identity) if identity is not None else []),
     ]
@@ -178,7 +178,8 @@ def _shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _evaluations(evaluations: Sequence[Evaluation], threshold: float) -> str:
+def evaluations_table(evaluations: Sequence[Evaluation], threshold: float) -> str:
+    """Each set's AUC, and what is right and wrong above the threshold."""
     rows: list[list[Any]] = []
     for one in evaluations:
         at = one.at(threshold)
@@ -190,7 +191,8 @@ def _evaluations(evaluations: Sequence[Evaluation], threshold: float) -> str:
     return table([*head, *at_head], rows)
 
 
-def _thresholds(evaluations: Sequence[Evaluation]) -> str:
+def by_threshold(evaluations: Sequence[Evaluation]) -> str:
+    """The first set's figures by threshold."""
     if not evaluations:
         return ""
     whole = evaluations[0]
@@ -235,11 +237,7 @@ def build(
     trained on too, under its labels; both models are judged on the same held-out texts. Raises `UserError` for data that cannot be trained on, `WorkError` where nothing
     can be written.
     """
-    if model.is_dir():
-        raise UserError(f"{model}: is a folder; name the model's file, such as {model / 'mine.ftz'}")
-    card_path = model.with_suffix(".md")
-    if model == card_path:
-        raise UserError(f"{model}: is where the card goes; name the model's file, such as {model.stem}.ftz")
+    card_path = card_of(model)
     trained, first = train_classifier(data, training), None
     if unlabelled:
         first = predictor.load_bytes(trained.binary)
@@ -277,9 +275,24 @@ def build(
         title, intent, data, seen, new, training, threshold, len(trained.binary), xxh3, limits, bias,
         trained.copies, notes,
     )  # fmt: skip
+    write(model, trained.binary, card)
+    return Made(len(trained.binary), xxh3, threshold, str(card_path), seen[0], bias, without)
+
+
+def card_of(model: Path) -> Path:
+    """Where the card of a model goes: beside it, as `.md`. Raises `UserError` for a folder and for the card's own name."""
+    if model.is_dir():
+        raise UserError(f"{model}: is a folder; name the model's file, such as {model / 'mine.ftz'}")
+    card = model.with_suffix(".md")
+    if model == card:
+        raise UserError(f"{model}: is where the card goes; name the model's file, such as {model.stem}.ftz")
+    return card
+
+
+def write(model: Path, binary: bytes, card: str) -> None:
+    """Write a model and its card; raises `WorkError` where nothing can be written."""
     try:
-        (Folder(model.parent) / model.name).write(trained.binary)
-        (Folder(model.parent) / card_path.name).write(card.encode())
+        (Folder(model.parent) / model.name).write(binary)
+        (Folder(model.parent) / card_of(model).name).write(card.encode())
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise WorkError(f"{model}: cannot be written: {error}") from None
-    return Made(len(trained.binary), xxh3, threshold, str(card_path), seen[0], bias, without)

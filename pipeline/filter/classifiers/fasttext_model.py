@@ -29,7 +29,10 @@ LANGUAGE_MODELS: Final = ("lid.176", "language")  # those that ship, as a recipe
 LANGUAGE_MODEL: Final = "lid.176.ftz"  # the default
 OWN_LANGUAGE_MODEL: Final = "language.ftz"
 # What a section of the recipe uses without a model of the user's own.
-SHIPPED: Final = {"language": LANGUAGE_MODEL, "toxicity": "toxicity.safetensors", "quality": "quality.ftz"}
+SHIPPED: Final = {
+    "language": LANGUAGE_MODEL, "toxicity": "toxicity.safetensors", "quality": "quality.ftz",
+    "quality_signals": "quality_signals.json",
+}  # fmt: skip
 CACHE_ENV: Final = "CORPUSMILL_CACHE"
 LABEL: Final = "__label__"  # what labels begin with, in a model and in the lines that it learns from
 

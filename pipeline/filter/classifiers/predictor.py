@@ -14,6 +14,8 @@ from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model, inference, model_file
 from corpusmill.pipeline.filter.classifiers.model_file import Arrays, NotUnderstood, locked, read_model
 from corpusmill.pipeline.filter.classifiers.model_words import Words
+from corpusmill.pipeline.filter.quality_signals.model import SignalModel, is_signal_model
+from corpusmill.pipeline.filter.quality_signals.model import load as signal_model
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.filter.toxicity.model import ToxicityModel, is_model
 from corpusmill.pipeline.filter.toxicity.model import load as toxicity_model
@@ -81,15 +83,20 @@ class Predictor:
                 every[row, list(known)] = list(known.values())
 
 
+AnyModel = Predictor | ToxicityModel | SignalModel
+
+
 @lru_cache(maxsize=8)
-def load(path: str, xxh3: str) -> Predictor | ToxicityModel:
+def load(path: str, xxh3: str) -> AnyModel:
     """The model, read once per process.
 
-    Raises `UserError` if it is neither a fastText model nor, by its name, a toxicity model, `WorkError` if its bytes are not
+    Raises `UserError` if it is neither a fastText model nor, by its name, a toxicity model or one over signals, `WorkError` if its bytes are not
     those of the checksum.
     """
     if is_model(path):
         return toxicity_model(path, xxh3)
+    if is_signal_model(path):
+        return signal_model(path, xxh3)
     fasttext_model.check(path, xxh3)
     try:
         arrays, labels = read_model(Path(path))

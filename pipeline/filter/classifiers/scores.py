@@ -24,7 +24,8 @@ from corpusmill.pipeline.filter.classifiers.pooling import (
     by_sentence,
     pooled,
 )
-from corpusmill.pipeline.filter.classifiers.predictor import Predictor
+from corpusmill.pipeline.filter.classifiers.predictor import AnyModel, Predictor
+from corpusmill.pipeline.filter.quality_signals.model import SignalModel
 from corpusmill.pipeline.filter.text.view import Array, text_buffers
 from corpusmill.pipeline.filter.toxicity.model import ToxicityModel
 from corpusmill.pipeline.filter.toxicity.scores import LABELLED, TOXIC
@@ -151,8 +152,15 @@ class ModelSignals:
         self.classifiers: dict[str, tuple[Predictor, str, ClassifierParams, tuple[str, ...]]] = {}
         self.toxicity: tuple[ToxicityModel, Form] | None = None
         for name, file in models.items():
+            if name == "quality_signals":
+                continue  # over columns, not text: `quality_signals.scores`
             model = predictor.load(file.path, file.xxh3)
             section = getattr(params, name)
+            if isinstance(model, SignalModel):
+                raise UserError(
+                    f"filter.{name}.model: {section.model} is a model over signals (allowed: a fastText .bin or .ftz): give it as"
+                    " filter.quality_signals.model"
+                )
             if isinstance(model, ToxicityModel):
                 if name != "toxicity":
                     raise UserError(
@@ -215,7 +223,7 @@ def _taken(codes: pa.StringArray, numbers: Array) -> pa.StringArray:
     return codes.take(pa.array(numbers, mask=numbers < 0))
 
 
-def known_label(key: str, model: Predictor | ToxicityModel, label: str | None, name: str | None) -> str:
+def known_label(key: str, model: AnyModel, label: str | None, name: str | None) -> str:
     """The label that a classifier's score is the probability of; `UserError` if the model lacks it."""
     shown = model.labels if len(model.labels) <= 20 else [*model.labels[:20], "..."]
     if label is None:

@@ -17,7 +17,9 @@ from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers import pooling, scores
 from corpusmill.pipeline.filter.classifiers.fasttext_model import LABEL, fit
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled, chosen, copies, held_out, runs_of
-from corpusmill.pipeline.filter.classifiers.predictor import Predictor
+from corpusmill.pipeline.filter.classifiers.predictor import AnyModel
+from corpusmill.pipeline.filter.quality_signals.measure import score_of
+from corpusmill.pipeline.filter.quality_signals.model import SignalModel
 from corpusmill.pipeline.filter.toxicity.model import ToxicityModel
 from corpusmill.pipeline.filter.toxicity.scores import document_scores
 
@@ -122,7 +124,7 @@ def train_classifier(
 
 
 def pseudo_labelled(
-    model: Predictor | ToxicityModel, name: str, texts: Sequence[str], training: Training, confidence: float
+    model: AnyModel, name: str, texts: Sequence[str], training: Training, confidence: float
 ) -> Labelled:
     """The texts that a model is sure of, under the label that it gives them (self-training, Scudder 1965, Yarowsky 1995): its score is at
     least `confidence`, or at most 1 - `confidence`."""
@@ -137,13 +139,15 @@ def pseudo_labelled(
 
 
 def score_texts(
-    model: Predictor | ToxicityModel,
+    model: AnyModel,
     label: str,
     texts: Sequence[str],
     pool: pooling.Pool,
     form: pooling.Form = "windows",
 ) -> npt.NDArray[np.float32]:
-    """float32[texts]: the score that the stage would give each text."""
+    """float32[texts]: the score that the stage would give each text; a model over signals has its own way of reading one."""
+    if isinstance(model, SignalModel):
+        return score_of(model, texts)
     out = [np.zeros(0, np.float32)]
     for batch in pa.table({"text": pa.array(texts, pa.large_string())}).to_batches(max_chunksize=4096):
         if isinstance(model, ToxicityModel):
@@ -155,7 +159,7 @@ def score_texts(
 
 
 def evaluate_classifier(
-    model: Predictor | ToxicityModel,
+    model: AnyModel,
     label: str,
     data: Labelled,
     pool: pooling.Pool,
@@ -164,7 +168,13 @@ def evaluate_classifier(
 ) -> Evaluation:
     """AUC, and at each threshold: precision, recall, false positive rate, share of the texts above it."""
     found = score_texts(model, label, data.texts, pool, form)
-    truth = np.asarray(data.positive, np.bool_)
+    return evaluation(data.name, found, np.asarray(data.positive, np.bool_), thresholds)
+
+
+def evaluation(
+    name: str, found: npt.NDArray[np.float32], truth: npt.NDArray[np.bool_], thresholds: Sequence[float]
+) -> Evaluation:
+    """What scores are worth on texts of which `truth` are positive."""
     rows = []
     for threshold in thresholds:
         hit = found > np.float32(threshold)
@@ -178,7 +188,7 @@ def evaluate_classifier(
                 "share_above": _ratio(right + wrong, len(truth)),
             }
         )
-    return Evaluation(data.name, len(truth), int(truth.sum()), auc(found, truth), rows)
+    return Evaluation(name, len(truth), int(truth.sum()), auc(found, truth), rows)
 
 
 def auc(found: npt.NDArray[Any], truth: npt.NDArray[np.bool_]) -> float | None:

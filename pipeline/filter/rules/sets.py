@@ -13,6 +13,7 @@ from corpusmill.schemas.filter import (
     RULES_FOLDER,
     ClassifierParams,
     FilterParams,
+    SignalModelParams,
     ToxicityParams,
     is_rule_file,
     rule_sets,
@@ -21,7 +22,7 @@ from corpusmill.schemas.filter import (
 AnyRule = TypeVar("AnyRule", Rule, LineRule)
 
 # Sets that need a model; they are judged after the rules on the text, in this order.
-MODEL_SETS: Final = ("language", "toxicity", "quality")
+MODEL_SETS: Final = ("language", "toxicity", "quality", "quality_signals")
 LANGUAGE_KEEP: Final = "language.keep"
 URL_SET: Final = "url"
 LISTED: Final = "listed_words"  # the signal of a list of words, `<list>.listed_words`
@@ -82,7 +83,7 @@ def _include(name: str, found: dict[str, LoadedSet]) -> None:
 
 
 def resolve(params: FilterParams) -> list[Rule]:
-    """The rules to judge, in order: those of `chosen_sets`, then language, toxicity, quality.
+    """The rules to judge, in order: those of `chosen_sets`, then those of `MODEL_SETS`.
 
     Thresholds of the recipe replace the published ones, disabled rules are left out. Raises `UserError` for a
     name in `thresholds`, `disable` or `skip_sources` that is no rule or rule set.
@@ -179,8 +180,8 @@ def _model_rules(params: FilterParams) -> list[Rule]:
             keep = tuple(sorted(set(params.language.keep)))
             rules.append(Rule(LANGUAGE_KEEP, "language.code", "among", None, keep))
         rules.append(Rule("language.threshold", "language.score", "at_least", params.language.threshold))
-    for name in ("toxicity", "quality"):
-        classifier: ClassifierParams | None = getattr(params, name)
+    for name in MODEL_SETS[1:]:
+        classifier: ClassifierParams | SignalModelParams | None = getattr(params, name)
         if classifier is None:
             continue
         if classifier.remove_above is not None:

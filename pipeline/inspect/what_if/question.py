@@ -13,9 +13,10 @@ from corpusmill.common.config import differences
 from corpusmill.common.errors import UserError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import recipe_of, stage_folders
+from corpusmill.pipeline.filter.quality_signals.scores import SCORE as QUALITY_SCORE
 from corpusmill.pipeline.filter.rules.judge import columns_of
 from corpusmill.pipeline.filter.rules.rule_files import Rule
-from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, skips
+from corpusmill.pipeline.filter.rules.sets import MODEL_SETS, line_rules, resolve, skips
 from corpusmill.pipeline.filter.stage import Filter
 from corpusmill.pipeline.inspect.what_if.compare import BESIDE, Side
 from corpusmill.schemas.filter import FilterParams
@@ -28,6 +29,7 @@ JUDGED_OF: Final = {
     "language": ("keep", "threshold"),
     "toxicity": ("remove_above", "remove_below", "remove_labels"),
     "quality": ("remove_above", "remove_below"),
+    "quality_signals": ("remove_above", "remove_below"),
 }
 # Keys that decide nothing about a document, and those of a source.
 WITHOUT_EFFECT: Final = ("name", "output", "cluster", "report")
@@ -89,12 +91,18 @@ def _text(rest: list[str], old: Any, new: Any, after: Recipe) -> str:
     if name in JUDGED:
         return ""
     if name in JUDGED_OF:
+        if (
+            name == "quality"
+            and new is None
+            and QUALITY_SCORE in {rule.signal for rule in resolve(after.filter)}
+        ):
+            return "without it the score of quality_signals would be another, which takes the text"
         if len(rest) > 1:
             known = rest[1] in JUDGED_OF[name]
             return "" if known else "other signals would be measured, which takes the text"
         if old is None:
             return "the run measured no such signal"
-        scores = [getattr(after.filter, other) for other in ("toxicity", "quality")]
+        scores = [getattr(after.filter, other) for other in ("toxicity", "quality", "quality_signals")]
         if name == "language" and any(s and (s.remove_above, s.remove_below) != (None, None) for s in scores):
             return "without it the classifiers score texts of all languages, which takes the text"
         return ""

@@ -51,7 +51,7 @@ def stage(sources: Sequence[str] = ("web",), **params: Any) -> Filter:
 
 def without_models(**params: Any) -> dict[str, Any]:
     """Parameters that leave the models out."""
-    return {"language": None, "toxicity": None, "quality": None, **params}
+    return {"language": None, "toxicity": None, "quality": None, "quality_signals": None, **params}
 
 
 def apply(docs: pa.Table, **params: Any) -> Outcome:

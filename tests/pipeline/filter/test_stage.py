@@ -17,6 +17,7 @@ from corpusmill.pipeline.engine.custom import load_stage
 from corpusmill.pipeline.engine.stage import LocalStage, Outcome
 from corpusmill.pipeline.filter import apply as apply_module
 from corpusmill.pipeline.filter.classifiers.scores import SPECS
+from corpusmill.pipeline.filter.quality_signals.scores import SPECS as OVER_SIGNALS
 from corpusmill.pipeline.filter.rules import line_matches as edit_module
 from corpusmill.pipeline.filter.signals.catalogue import text_specs
 from corpusmill.schemas.filter import TRUSTED
@@ -122,7 +123,8 @@ def test_toxicity_removes_abuse_and_not_prose() -> None:
 
 def test_a_shipped_classifier_is_not_asked_about_a_language_that_it_does_not_know() -> None:
     found = signals(apply(documents([PROSE, GERMAN, ""])))
-    assert [value is None for value in found["quality.score"].to_pylist()] == [False, True, False]
+    for name in ("quality.score", "quality_signals.score"):
+        assert [value is None for value in found[name].to_pylist()] == [False, True, False]
     assert signals(apply(documents([GERMAN]), language=None))["quality.score"].null_count == 0
 
 
@@ -152,13 +154,14 @@ def test_signals_are_all_there_whichever_rules_are_on() -> None:
     # What a set would cut is measured for the sets that are on.
     assert (
         signals(everything).drop(own).schema
-        == signals_schema([*text_specs(), *SPECS])
+        == signals_schema([*text_specs(), *SPECS, *OVER_SIGNALS])
         == signals(nothing).schema
     )
     assert signals(everything)["doc_id"].to_pylist() == docs["doc_id"].to_pylist()
     assert signals(everything).drop(own).equals(signals(nothing)) and len(nothing.kept) == 3
     bare = signals(apply(docs, **without_models()))
-    assert bare["language.code"].null_count == bare["quality.score"].null_count == 3
+    for name in ("language.code", "quality.score", "quality_signals.score"):
+        assert bare[name].null_count == 3
     assert bare.select(range(40)).equals(signals(everything).select(range(40)))
 
 
@@ -250,11 +253,12 @@ def test_key_holds_models_and_rules() -> None:
     assert key["models"] == {
         "language": sums["lid.176.ftz"],
         "toxicity": sums["toxicity.safetensors"], "quality": sums["quality.ftz"],
+        "quality_signals": sums["quality_signals.json"],
     }  # fmt: skip
     assert stage(language={"model": "lid.176"}).key_params()["models"]["language"] == sums["lid.176.ftz"]
     own = stage(language={"model": "language"}).key_params()["models"]["language"]
     assert own == f"{sums['language.ftz']}+{sums['language.json']}"
-    assert stage(language=None).key_params()["models"].keys() == {"toxicity", "quality"}
+    assert stage(language=None).key_params()["models"].keys() == {"toxicity", "quality", "quality_signals"}
     moved = stage(thresholds={"c4.sentences_min": 3}).key_params()
     assert moved["rules"] != key["rules"] and {"seed", "unicode", "skip_sources"} <= key.keys()
 

@@ -25,7 +25,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_shipped_models_are_those_of_the_list_and_small() -> None:
     known = json.loads((MODELS / "models.json").read_text())
-    assert known.keys() == {"language.ftz", "lid.176.ftz", "toxicity.safetensors", "quality.ftz"}
+    names = {"language.ftz", "lid.176.ftz", "toxicity.safetensors", "quality.ftz", "quality_signals.json"}
+    assert known.keys() == names
     limits = {"language.ftz": 10_000_000, "toxicity.safetensors": 4_000_000}
     for name, entry in known.items():
         binary = (MODELS / name).read_bytes()

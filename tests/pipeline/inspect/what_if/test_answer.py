@@ -36,6 +36,7 @@ CHANGES = {
     "language": ["filter.language.keep=null", "filter.language.threshold=0.9"],
     "classifiers": ["filter.toxicity.remove_above=0.3", "filter.quality.remove_below=0.4"],
     "a model off": ["filter.toxicity=null"],
+    "over signals": ["filter.quality_signals.remove_below=0.5"],
 }
 
 
@@ -157,6 +158,16 @@ def test_what_signals_cannot_answer_is_refused_in_one_line(run: Finished, settin
     with pytest.raises(UserError, match=says) as refused:
         what_if(run, [setting])
     assert "\n" not in str(refused.value)
+
+
+def test_a_score_over_signals_needs_those_that_it_was_made_of(run: Finished) -> None:
+    asked_for = ["filter.quality=null", "filter.quality_signals.remove_below=0.5"]
+    with pytest.raises(
+        UserError, match=r"the score of quality_signals would be another.*filter must run again"
+    ):
+        what_if(run, asked_for)
+    with pytest.raises(UserError, match=r"quality_signals\.model.*filter must run again"):
+        what_if(run, ["filter.quality_signals.model=x.json"])
 
 
 def test_a_signal_that_was_not_measured_is_named(run: Finished, base: Path, tmp_path: Path) -> None:

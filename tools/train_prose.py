@@ -1,4 +1,4 @@
-"""Reproduce the shipped quality classifier: `python -m tools.train_shipped DATA [OUT]`.
+"""Reproduce the shipped quality classifier: `python -m tools.train_prose DATA [OUT]`.
 
 DATA holds the sets that the cards name, OUT (default: the folder of the shipped models in the checkout) gets the model, its card and its entry in `models.json`.
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corpusmill.pipeline.filter.classifiers import fasttext_model
-from tools import made_texts, train_shipped
+from tools import made_texts, train_prose
 
 
 def test_made_texts_come_from_the_seed_alone() -> None:
@@ -22,6 +22,6 @@ def test_made_texts_come_from_the_seed_alone() -> None:
 
 @pytest.mark.slow
 def test_the_shipped_models_can_be_made_again(data_dir: Path, tmp_path: Path) -> None:
-    train_shipped.main([str(data_dir), str(tmp_path)])
+    train_prose.main([str(data_dir), str(tmp_path)])
     for name in ("quality.ftz", "quality.md"):
         assert (tmp_path / name).read_bytes() == (fasttext_model.MODELS / name).read_bytes()
