@@ -78,6 +78,8 @@ TRAIN: Final[dict[str, Any]] = {
     "dim": 48, "epoch": 3, "lr": 0.5, "wordNgrams": 1, "minn": 2, "maxn": 4, "bucket": 300_000,
     "seed": SEED, "loss": "softmax",
 }  # fmt: skip
+# Norms apart, three values a code: 16 codes a row, as many as of 32 dimensions with two.
+QUANTIZE: Final[dict[str, Any]] = {"qnorm": True, "dsub": 3}
 
 
 def streams(table: pa.Table) -> dict[str, dict[str, list[str]]]:
@@ -255,7 +257,7 @@ def main() -> None:
     if given.without:
         keep = ~np.isin(table["family"].to_numpy(zero_copy_only=False), given.without)
         table = table.filter(pa.array(keep))
-    count = train(table, given.model, given.size, None if given.plain else {"qnorm": True})
+    count = train(table, given.model, given.size, None if given.plain else QUANTIZE)
     print(f"{count:,} examples; {given.model.stat().st_size:,} bytes")
 
 

@@ -25,6 +25,7 @@ from corpusmill.pipeline.filter.classifiers.scripts import SCRIPTS, letters_by_s
 from corpusmill.pipeline.filter.text.view import Array, text_buffers
 
 LANGUAGE_WINDOWS: Final = 10  # the language is predicted from so many windows, spread over the text,
+OWN_WINDOWS: Final = 8  # or with a profile so many: documents of thirty sentences lose nothing down to six
 LANGUAGE_CHARS: Final = 200  # of so many characters: bench/language.py shows what that costs
 UNKNOWN: Final = "und"  # ISO 639-2: undetermined
 _EVERY: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -87,23 +88,40 @@ class Found(NamedTuple):
 def identify(
     text: pa.LargeStringArray, model: Predictor, known: Profile | None, by_window: bool = False
 ) -> Found:
-    """The language of each document, read in windows spread over it; with `by_window` of each window, too."""
+    """The language of each document, read in windows spread over it; with `by_window` of each window, too.
+
+    With a profile, the language is that of `OWN_WINDOWS` windows, and shares are of `LANGUAGE_WINDOWS`, which are finer.
+    """
     data, offsets = text_buffers(text)
-    first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, LANGUAGE_WINDOWS)
-    words = as_it_stands(data, first, last) if known is None else cleaned(data, first, last)[0]
-    ranges = whole(words, owner)
-    counts = letters_by_script(data, first, last, np.arange(len(first) + 1)) if by_window or known else None
-    label, score = _answers(model, known, words, ranges, _sums(counts, owner) if known else None)
+    windows = _read(data, offsets, LANGUAGE_WINDOWS if known is None else OWN_WINDOWS, known, by_window)
+    ranges = whole(windows.words, windows.owner)
+    sums = _sums(windows.counts, windows.owner) if known and windows.counts is not None else None
+    label, score = _answers(model, known, windows.words, ranges, sums)
     nothing = (ranges[:, 0] == ranges[:, 1]) | blank(data, offsets)
     label[nothing], score[nothing] = -1, 0
     none = np.zeros(len(label), np.float32)
     if not by_window:
         return Found(label, score, none, np.full(len(label), -1, np.int32), none)
-    own, _ = _answers(model, known, words, words.bounds, counts)
-    letters = counts.sum(axis=1) if counts is not None else np.zeros(len(own), np.int64)
+    if known is not None:
+        windows = _read(data, offsets, LANGUAGE_WINDOWS, known, True)
+    own, _ = _answers(model, known, windows.words, windows.words.bounds, windows.counts)
+    letters = windows.counts.sum(axis=1) if windows.counts is not None else np.zeros(len(own), np.int64)
     shares, second, others = none.copy(), np.full(len(label), -1, np.int32), none.copy()
-    _shares(own, letters, owner, label, len(model.labels), shares, second, others)
+    _shares(own, letters, windows.owner, label, len(model.labels), shares, second, others)
     return Found(label, score, shares, second, others)
+
+
+class _Windows(NamedTuple):
+    words: Words  # of each window
+    owner: Array  # int64[D + 1]: windows of each document
+    counts: Array | None  # int64[windows, scripts]: letters
+
+
+def _read(data: Array, offsets: Array, most: int, known: Profile | None, letters: bool) -> _Windows:
+    first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, most)
+    words = as_it_stands(data, first, last) if known is None else cleaned(data, first, last)[0]
+    counts = letters_by_script(data, first, last, np.arange(len(first) + 1)) if letters or known else None
+    return _Windows(words, owner, counts)
 
 
 def whole(words: Words, owner: Array) -> Array:
@@ -111,8 +129,7 @@ def whole(words: Words, owner: Array) -> Array:
     return np.stack([words.bounds[owner[:-1], 0], words.bounds[owner[1:] - 1, 1]], axis=1)
 
 
-def _sums(counts: Array | None, owner: Array) -> Array:
-    assert counts is not None
+def _sums(counts: Array, owner: Array) -> Array:
     before = np.concatenate([np.zeros((1, counts.shape[1]), np.int64), np.cumsum(counts, axis=0)])
     sums: Array = before[owner[1:]] - before[owner[:-1]]
     return sums

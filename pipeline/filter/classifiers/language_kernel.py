@@ -22,8 +22,44 @@ _NOTED: Final = 512  # rows noted before they are added up
 
 
 @compiled
-def _vector(model: Any, words: Any, w: Any, ids: Any, vector: Any) -> Any:
-    """Put the sum of the rows of word `w` into `vector`; how many rows that were."""
+def _widened(model: Any) -> Any:
+    """float32[parts * 256 * 4]: the centroids of a quantised model, each of three or less values filled up to four, which are
+    one addition of a processor; nothing for another model."""
+    part, parts, dim = model.numbers.part, model.numbers.parts, model.numbers.dim
+    if len(model.codes) == 0 or part > 4 or part * parts != dim:
+        return np.zeros(0, np.float32)
+    wide = np.zeros(parts * 1024, np.float32)
+    for n in range(parts * 256):
+        for k in range(part):
+            wide[n * 4 + k] = model.centroids[n * part + k]
+    return wide
+
+
+@compiled
+def _add_wide(codes: Any, norms: Any, wide: Any, ids: Any, count: Any, near: Any, sums: Any) -> None:
+    """Add the rows ids[:count] to `sums`, four values a code.
+
+    First all codes and norms are copied to `near`: loads without work between them wait for memory together, not in turn.
+    """
+    parts = np.uint64(codes.shape[1])
+    four = np.uint64(4)
+    own_codes, own_norms = near
+    for n in range(np.uint64(count)):
+        row = np.uint64(ids[n])
+        own_norms[n], own_codes[n] = norms[row], codes[row, np.uint64(0)]
+    for n in range(np.uint64(count)):
+        norm, row = own_norms[n], np.uint64(ids[n])
+        for m in range(parts):
+            m = np.uint64(m)
+            at = (m * np.uint64(256) + np.uint64(codes[row, m])) * four
+            to = m * four
+            for k in range(4):
+                sums[to + np.uint64(k)] += norm * wide[at + np.uint64(k)]
+
+
+@compiled
+def _vector(model: Any, words: Any, w: Any, wide: Any, near: Any, sums: Any, ids: Any, vector: Any) -> Any:
+    """Put the sum of the rows of word `w` into `vector`; how many rows that were. `near`, `sums` and `ids` are working memory."""
     first, last = words.starts[w], words.ends[w]
     vector[:] = 0
     number = find(model, words.data, first, last - first, words.hashes[w])
@@ -34,7 +70,15 @@ def _vector(model: Any, words: Any, w: Any, ids: Any, vector: Any) -> Any:
     if model.numbers.max_n > 0 and (fill == 0 or model.numbers.summed == 0):
         fill, added = _subwords(model, words.data, first, last, ids, fill, vector)
         before += added
-    _add(model, ids, fill, vector)
+    if len(wide) == 0:
+        _add(model, ids, fill, vector)
+    else:
+        sums[:] = 0
+        _add_wide(model.codes, model.norms, wide, ids, fill, near, sums)
+        part = model.numbers.part
+        for m in range(model.numbers.parts):
+            for k in range(part):
+                vector[m * part + k] += sums[m * 4 + k]
     return before + fill
 
 
@@ -68,6 +112,8 @@ def answers(model: Any, known: Any, words: Any, ranges: Any, counts: Any, label:
     keys, starts, rows = np.empty(_KEPT, np.int64), np.empty(_KEPT, np.int64), np.empty(_KEPT, np.int32)
     vectors = np.empty((_KEPT, dim), np.float32)
     ids = np.empty(max(_NOTED, 2 * model.numbers.max_n), np.int64)
+    wide, sums = _widened(model), np.empty(model.numbers.parts * 4, np.float32)
+    near = np.empty(len(ids) * model.numbers.parts, np.uint8), np.empty(len(ids), np.float32)
     columns = np.ascontiguousarray(model.output.T)
     hidden, end, out = np.empty(dim, np.float32), np.zeros(dim, np.float32), np.empty(labels, np.float32)
     data, firsts, lasts, hashes = words.data, words.starts, words.ends, words.hashes
@@ -89,7 +135,7 @@ def answers(model: Any, known: Any, words: Any, ranges: Any, counts: Any, label:
                     slot = _place(slots, keys, starts, data, first, key, h)
                 at = kept
                 slots[slot], keys[at], starts[at] = at, key, first
-                rows[at] = _vector(model, words, w, ids, vectors[at])
+                rows[at] = _vector(model, words, w, wide, near, sums, ids, vectors[at])
                 kept += 1
             count += rows[at]
             for block in range(dim // 16):
