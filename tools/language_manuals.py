@@ -33,11 +33,7 @@ def manual(path: str, data: bytes) -> Iterator[Text]:
     if not found:
         return
     paragraph: list[str] = []
-    try:
-        lines = gzip.decompress(data).decode("utf-8").splitlines()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
-        return
-    for line in [*lines, ".PP"]:
+    for line in [*_unpacked(data).splitlines(), ".PP"]:
         if _MIXED.match(line):
             line = _MIXED.sub("", line).replace('"', "")
         if line.startswith((".", "'")):
@@ -47,6 +43,14 @@ def manual(path: str, data: bytes) -> Iterator[Text]:
             paragraph = []
         else:
             paragraph.append(line)
+
+
+def _unpacked(data: bytes) -> str:
+    """What was compressed, nothing of a damaged file."""
+    try:
+        return gzip.decompress(data).decode("utf-8")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+        return ""
 
 
 def _roff(text: str) -> str:
@@ -78,7 +82,7 @@ def guide(path: str, data: bytes) -> Iterator[Text]:
         found = re.search(r"\.([a-z]{2}(?:-[a-z]{2})?)\.html", name.name)
         language = found[1] if found else name.parent.name
         if re.fullmatch(r"[a-z]{2}(?:[-_][A-Za-z]{2})?", language):
-            text = (gzip.decompress(data) if name.suffix == ".gz" else data).decode("utf-8", "replace")
+            text = _unpacked(data) if name.suffix == ".gz" else data.decode("utf-8", "replace")
             for part in re.findall(r"<p\b[^>]*>(.*?)</p>", text, re.DOTALL):
                 clean = re.sub(r"<[^<>]*>", "", part)
                 if language == "en" or not is_english(clean):

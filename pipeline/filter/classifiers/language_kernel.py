@@ -23,7 +23,7 @@ _NOTED: Final = 512  # rows noted before they are added up
 
 @compiled
 def _widened(model: Any) -> Any:
-    """float32[parts * 256 * 4]: the centroids of a quantised model, each of three or less values filled up to four, which are
+    """float32[parts * 256 * 4]: the centroids of a quantised model, each of four values or fewer filled up to four, which are
     one addition of a processor; nothing for another model."""
     part, parts, dim = model.numbers.part, model.numbers.parts, model.numbers.dim
     if len(model.codes) == 0 or part > 4 or part * parts != dim:
@@ -39,7 +39,7 @@ def _widened(model: Any) -> Any:
 def _add_wide(codes: Any, norms: Any, wide: Any, ids: Any, count: Any, near: Any, sums: Any) -> None:
     """Add the rows ids[:count] to `sums`, four values a code.
 
-    First all codes and norms are copied to `near`: loads without work between them wait for memory together, not in turn.
+    First something of each row is read, into `near`: loads without work between them wait for memory together, not in turn.
     """
     parts = np.uint64(codes.shape[1])
     four = np.uint64(4)
@@ -49,8 +49,8 @@ def _add_wide(codes: Any, norms: Any, wide: Any, ids: Any, count: Any, near: Any
         own_norms[n], own_codes[n] = norms[row], codes[row, np.uint64(0)]
     for n in range(np.uint64(count)):
         norm, row = own_norms[n], np.uint64(ids[n])
-        for m in range(parts):
-            m = np.uint64(m)
+        for code in range(parts):
+            m = np.uint64(code)
             at = (m * np.uint64(256) + np.uint64(codes[row, m])) * four
             to = m * four
             for k in range(4):
@@ -113,7 +113,7 @@ def answers(model: Any, known: Any, words: Any, ranges: Any, counts: Any, label:
     vectors = np.empty((_KEPT, dim), np.float32)
     ids = np.empty(max(_NOTED, 2 * model.numbers.max_n), np.int64)
     wide, sums = _widened(model), np.empty(model.numbers.parts * 4, np.float32)
-    near = np.empty(len(ids) * model.numbers.parts, np.uint8), np.empty(len(ids), np.float32)
+    near = np.empty(len(ids), np.uint8), np.empty(len(ids), np.float32)
     columns = np.ascontiguousarray(model.output.T)
     hidden, end, out = np.empty(dim, np.float32), np.zeros(dim, np.float32), np.empty(labels, np.float32)
     data, firsts, lasts, hashes = words.data, words.starts, words.ends, words.hashes
