@@ -37,7 +37,7 @@ TEXTS = {
 
 def found(texts: list[str], by_window: bool = False) -> tuple[Found, list[str]]:
     """What the shipped model finds, and its labels."""
-    file = fasttext_model.shipped(fasttext_model.OWN_LANGUAGE_MODEL)
+    file = fasttext_model.shipped(fasttext_model.LANGUAGE_MODEL)
     model = predictor.load(file.path, file.xxh3)
     known = language.profile(str(file.profile), tuple(model.labels))
     return language.identify(pa.array(texts, pa.large_string()), model, known, by_window), model.labels
@@ -90,7 +90,7 @@ def test_a_mixed_document_has_two_languages_with_their_shares() -> None:
 
 
 def test_the_languages_of_windows_are_measured_only_for_who_asks() -> None:
-    file = fasttext_model.shipped(fasttext_model.OWN_LANGUAGE_MODEL)
+    file = fasttext_model.shipped(fasttext_model.LANGUAGE_MODEL)
     text = pa.array([TEXTS["en"]], pa.large_string())
     names = {spec.name for spec in scores.MIXED_SPECS}
     plain = FilterParams(toxicity=None, quality=None)

@@ -22,7 +22,7 @@ Numbers = npt.NDArray[np.int64]
 
 def shipped() -> tuple[Predictor, Profile]:
     """The shipped model and its profile."""
-    file = fasttext_model.shipped(fasttext_model.OWN_LANGUAGE_MODEL)
+    file = fasttext_model.shipped(fasttext_model.LANGUAGE_MODEL)
     model = predictor.load(file.path, file.xxh3)
     assert isinstance(model, Predictor)
     return model, language.profile(str(file.profile), tuple(model.labels))
