@@ -70,7 +70,9 @@ def test_forms_of_words_that_share_their_beginnings() -> None:
 
 @given(
     st.binary(max_size=200),
-    st.sampled_from(["share/man/de/man1/a.1.gz", "share/help/de/a.page", "doc/de/a.html", "doc/a.de.html.gz"]),
+    st.sampled_from(
+        ["share/man/de/man1/a.1.gz", "share/help/de/a.page", "doc/de/a.html", "doc/a.de.html.gz"]
+    ),
 )
 def test_any_bytes_are_read_without_an_error(data: bytes, path: str) -> None:
     for read in (language_manuals.manual, language_manuals.page, language_manuals.guide):
