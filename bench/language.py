@@ -108,7 +108,7 @@ def main() -> None:
     from corpusmill.pipeline.filter.classifiers.language import LANGUAGE_CHARS, LANGUAGE_WINDOWS
     from corpusmill.pipeline.filter.text.view import spans
 
-    file = fasttext_model.shipped(fasttext_model.LANGUAGE_MODEL)
+    file = fasttext_model.shipped(fasttext_model.LID_176)
     model, library = predictor.load(file.path, file.xxh3), fasttext_model.load(file.path, file.xxh3)
     text = documents()["text"].combine_chunks()
     parts = [text.slice(first, last - first) for first, last in spans(text)]

@@ -22,7 +22,7 @@ class LanguageParams(Strict):
     )
     model: str | None = Field(
         default=None,
-        description="lid.176, the default, or language, which both ship, or the URL of another fastText .bin/.ftz,"
+        description="language, the default, or lid.176, which both ship, or the URL of another fastText .bin/.ftz,"
         " such as GlotLID",
     )
     mixed: bool = Field(

@@ -21,6 +21,7 @@ SHARED: Final = Path(__file__).resolve().parents[2] / "shared/data/langid"
 SNIPPETS: Final = ("pycld2==0.41",)  # the last version whose source has them; Apache-2.0
 ARTICLE: Final = 40  # letters: a shorter piece of the Declaration is a heading
 PIECE: Final = 120  # characters of a piece of a snippet
+DECLARED: Final = 150  # and of one of the Declaration
 
 _LARGE_TEXT: Final = (
     "ar bg cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl pl pt ro ru sk sl sv tr vi zh uk"
@@ -67,9 +68,24 @@ def declaration() -> Judged:
     return _judged("declaration", (pair for row in rows for pair in _articles(row["code"], row["text"])))
 
 
-def _articles(code: str, text: str) -> Iterator[tuple[str | None, str]]:
+def declarations(pieces: bool = False) -> Judged:
+    """The Declaration, one text a translation, or in pieces of about `DECLARED` characters."""
+    with gzip.open(SHARED / "udhr2/udhr2.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    own = [(_declared(row["code"]), " ".join(row["text"].split())) for row in rows]
+    return _judged(
+        "the Declaration" + (f" in pieces of {DECLARED} characters" if pieces else ""),
+        ((known, part) for known, text in own for part in (_pieces(text, DECLARED) if pieces else [text])),
+    )
+
+
+def _declared(code: str) -> str | None:
     name = code.partition("_")[0]
-    known = None if name.isdigit() else label({"als": "sq"}.get(name, name))
+    return None if name.isdigit() else label({"als": "sq"}.get(name, name))
+
+
+def _articles(code: str, text: str) -> Iterator[tuple[str | None, str]]:
+    known = _declared(code)
     for part in text.split("\n"):
         if sum(map(str.isalpha, part)) >= (ARTICLE if " " in part.strip() else ARTICLE // 3):
             yield known, " ".join(part.split())
@@ -102,13 +118,13 @@ def snippets(source: Path, pieces: bool = False) -> Judged:
     return _judged("CLD2's texts" + (" in pieces" if pieces else ""), rows)
 
 
-def _pieces(text: str) -> Iterator[str]:
-    if " " not in text[:PIECE]:
-        yield from (text[at : at + PIECE // 3] for at in range(0, len(text) - PIECE // 6, PIECE // 3))
+def _pieces(text: str, size: int = PIECE) -> Iterator[str]:
+    if " " not in text[:size]:
+        yield from (text[at : at + size // 3] for at in range(0, len(text) - size // 6, size // 3))
         return
     piece = ""
     for word in text.split():
         piece += word + " "
-        if len(piece) >= PIECE:
+        if len(piece) >= size:
             yield piece
             piece = ""

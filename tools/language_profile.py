@@ -11,13 +11,14 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpusmill.pipeline.filter.classifiers.language import SCRIPT_SHARE, UNKNOWN
+from corpusmill.pipeline.filter.classifiers.language import UNKNOWN, prior
+from corpusmill.pipeline.filter.classifiers.language_kernel import SCRIPT_SHARE
 from corpusmill.pipeline.filter.classifiers.model_words import cleaned
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from corpusmill.pipeline.filter.classifiers.scripts import SCRIPTS, letters_by_script
@@ -29,7 +30,20 @@ from tools.language_judged import Judged, lingua
 LENGTHS: Final = (10, 20, 40, 80, 160, 400)  # letters: a temperature each for texts of fewer, one for longer
 TEMPERATURES: Final = np.round(np.geomspace(0.5, 4.0, 43), 2)
 LEAST_SHARE: Final = 0.02  # of a label's texts: a script of fewer is not its own
-UNKNOWN_BELOW: Final = 0.25
+UNKNOWN_BELOW: Final = 0.1
+
+# Languages of more than 0.1 % of the pages of Common Crawl by its published statistics, and of more than 0.001 %: each group is
+# some fifty times rarer than the one before. Priors are this ratio's logarithm times a weight, which is fitted.
+_COMMON_TEXT: Final = "en ru de ja zh es fr it pt nl pl vi tr id cs ko ar sv fa ro el uk hu da th fi no sk bg he ca sl hr lt et hi sr lv bn"
+COMMON: Final = tuple(_COMMON_TEXT.split())
+_SEEN_TEXT: Final = """
+ta az ms ka sq mk ml kk te mr ur bs ne gl is eu hy be af mn si gu kn my uz km tl cy lo pa sw tg ky so am tt la eo yi ga ps nn
+lb fo br fy oc jv gd ku ckb mt rw ug mg ht or as zu xh yo ha ig sn su ceb ba sd dv tk
+"""
+SEEN: Final = tuple(_SEEN_TEXT.split())
+RARER: Final = 4.0
+COST: Final = 0.0005  # of the answers: the half that it is fitted to has as many texts of rare languages as of common ones, unlike the web
+WEIGHTS: Final = tuple(np.round(np.arange(0, 0.65, 0.05), 2).tolist())
 
 
 def scripts_of(table: pa.Table, labels: list[str]) -> dict[str, list[str]]:
@@ -54,10 +68,18 @@ def scripts_of(table: pa.Table, labels: list[str]) -> dict[str, list[str]]:
     return out
 
 
-def temperatures(
-    model: Predictor, scripts: dict[str, list[str]], judged: Sequence[Judged]
-) -> list[dict[str, Any]]:
-    """A temperature for each length, under which the right answers to the judged texts of that length are likeliest."""
+class Evidence(NamedTuple):
+    """What a model says of labelled texts."""
+
+    logs: (
+        np.ndarray
+    )  # float64[texts, labels]: logarithms of probabilities, -inf where a text's scripts do not allow a label
+    wanted: np.ndarray  # int64[texts]: the number of the right label
+    letters: np.ndarray  # int64[texts]
+
+
+def evidence(model: Predictor, scripts: dict[str, list[str]], judged: Sequence[Judged]) -> Evidence:
+    """The same, of texts whose labels the model has."""
     bits = np.array([[name in scripts.get(label, SCRIPTS) for name in SCRIPTS] for label in model.labels])
     numbers = {label: n for n, label in enumerate(model.labels)}
     texts = [text for one in judged for text in one.texts]
@@ -69,11 +91,36 @@ def temperatures(
     every = model.probabilities(words, words.bounds)
     present = (counts > 0) & (counts >= SCRIPT_SHARE * np.maximum(size, 1)[:, None])
     allowed = present.astype(int) @ bits.T.astype(int) > 0
-    logs = np.where(allowed, np.log(np.maximum(every, 1e-6)), -np.inf)
+    return Evidence(np.where(allowed, np.log(np.maximum(every, 1e-6)), -np.inf), wanted, size)
+
+
+def priors(weight: float) -> dict[str, Any]:
+    """The profile's entry: `weight` times the logarithm of how much rarer a group of languages is than the common ones."""
+    return {
+        "common": {"weight": 0.0, "labels": " ".join(COMMON)},
+        "seen": {"weight": -round(weight * RARER, 3), "labels": " ".join(SEEN)},
+        "others": {"weight": -round(2 * weight * RARER, 3)},
+    }
+
+
+def fitted_weight(found: Evidence, labels: list[str]) -> tuple[float, list[tuple[float, float]]]:
+    """The largest of `WEIGHTS` with which at most `COST` fewer answers are right than with the best; (weight, share right) of all."""
+    rows = []
+    for weight in WEIGHTS:
+        own = priors(weight)
+        logits = found.logs + np.array([prior(own, label) for label in labels])
+        rows.append((weight, float(np.mean(logits.argmax(axis=1) == found.wanted))))
+    most = max(share for _, share in rows)
+    return max(weight for weight, share in rows if share >= most - COST), rows
+
+
+def temperatures(found: Evidence, logits: np.ndarray) -> list[dict[str, Any]]:
+    """A temperature for each length, under which the right answers to the judged texts of that length are likeliest."""
     rows = []
     for low, high in zip((0, *LENGTHS), (*LENGTHS, 1 << 40), strict=True):
-        use = (size >= low) & (size < high) & np.isfinite(logs[np.arange(len(logs)), wanted])
-        losses = [_loss(logs[use] / t, wanted[use]) for t in TEMPERATURES]
+        use = (found.letters >= low) & (found.letters < high)
+        use &= np.isfinite(logits[np.arange(len(logits)), found.wanted])
+        losses = [_loss(logits[use] / t, found.wanted[use]) for t in TEMPERATURES]
         best = float(TEMPERATURES[int(np.argmin(losses))])
         rows.append({"letters": high, "temperature": best, "texts": int(use.sum())})
     return rows
@@ -107,14 +154,25 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("profile", type=Path)
     given = parser.parse_args()
-    model = load(given.model)
-    labels = [label for label in sorted(model.labels) if label != UNKNOWN]
-    scripts = scripts_of(pq.read_table(given.texts, columns=["label", "text"]), labels)
-    sets = [lingua(kind, fitted=True).among(labels) for kind in ("single-words", "word-pairs", "sentences")]
-    rows = temperatures(model, scripts, [*sets, joined(sets[-1], 5)])
-    known = {"scripts": scripts, "temperatures": rows, "unknown": UNKNOWN_BELOW}
+    known, rows = fitted(given.texts, given.model)
     given.profile.write_text(json.dumps(known, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    print(rows)
+    print(known["temperatures"], rows)
+
+
+def fitted(texts: Path, path: Path) -> tuple[dict[str, Any], list[tuple[float, float]]]:
+    """(the profile of a model, shares of right answers by the priors' weight)."""
+    model = load(path)
+    labels = [label for label in sorted(model.labels) if label != UNKNOWN]
+    scripts = scripts_of(pq.read_table(texts, columns=["label", "text"]), labels)
+    sets = [lingua(kind, fitted=True).among(labels) for kind in ("single-words", "word-pairs", "sentences")]
+    weight, rows = fitted_weight(evidence(model, scripts, sets), model.labels)
+    found = evidence(model, scripts, [*sets, joined(sets[-1], 5)])
+    own = priors(weight)
+    logits = found.logs + np.array([prior(own, label) for label in model.labels])
+    known = {
+        "scripts": scripts, "temperatures": temperatures(found, logits), "priors": own, "unknown": UNKNOWN_BELOW,
+    }  # fmt: skip
+    return known, rows
 
 
 if __name__ == "__main__":

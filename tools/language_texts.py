@@ -35,9 +35,11 @@ from corpusmill.pipeline.filter.classifiers.scripts import SCRIPTS, letters_by_s
 from corpusmill.pipeline.filter.text.view import text_buffers
 from tools import language_codes
 from tools.language_catalogues import leaves, messages, plain
+from tools.language_manuals import guide, lemmas, manual, page, verses
 from tools.language_packages import GROUPS, Group
 
 CAP: Final = 200_000  # characters of a label and package: more of the same program teaches nothing
+CAPS: Final = {"frequencies": 800_000, "manuals": 500_000, "words": 300_000}  # of families of one package
 ENOUGH: Final = 1_000_000  # characters of a label and family
 SHARED: Final = 3  # languages that may share a message: close relatives do
 SCHEMA: Final = pa.schema([(name, pa.string()) for name in ("label", "family", "package", "text")])
@@ -97,7 +99,8 @@ def texts(group: Group, package: str, path: Path) -> Iterator[Text]:
     """(translators' name of the language, text) of all that a package holds."""
     own = {
         "cldr": _cldr, "declaration": _declaration, "frequencies": _frequencies, "stop words": _stop_words,
-        "northern": _northern, "books": _books,
+        "northern": _northern, "books": _books, "manuals": manual, "help": page, "guides": guide, "verses": verses,
+        "words": _words,
     }.get(group.family)  # fmt: skip
     for name, data in files(path):
         if own is None:
@@ -160,6 +163,14 @@ def _stop_words(name: str, data: bytes) -> Iterator[Text]:
                     yield code, text
 
 
+def _words(name: str, data: bytes) -> Iterator[Text]:
+    """Words' forms, each as likely as another."""
+    found = lemmas(name, data)
+    if found:
+        words = [(word, 1.0) for word in found[1] if word.isalpha()]
+        yield from ((found[0], text) for text in drawn(words, min(4_000, len(words) // 4), name))
+
+
 def _northern(name: str, data: bytes) -> Iterator[Text]:
     """Word frequencies of the languages of the north of Europe, and of their neighbours."""
     if name.endswith(".wm") and "-" not in name:
@@ -220,12 +231,16 @@ def collect(folder: Path) -> pa.Table:
                     continue
                 if label == "en":
                     known.add(text)
-                elif sizes[label] > CAP or total[label, group.family] > ENOUGH:
+                elif sizes[label] > CAPS.get(group.family, CAP) or total[label, group.family] > ENOUGH:
                     continue
                 sizes[label] += len(text)
                 total[label, group.family] += len(text)
                 for part in text.split("\x00"):
-                    clean = plain(part) if group.family not in ("frequencies", "northern", "cldr") else part
+                    clean = (
+                        plain(part)
+                        if group.family not in ("frequencies", "words", "northern", "cldr")
+                        else part
+                    )
                     if is_text(label, clean):
                         own[label][key(clean)] = clean
             for label, rows in own.items():

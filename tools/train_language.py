@@ -14,6 +14,7 @@ import argparse
 import random
 import string
 import tempfile
+import unicodedata
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -35,8 +36,8 @@ SIZE: Final = 0.8  # share of the examples
 MOST: Final = 11_000  # examples of a language with much text, of fewer by the root of its words
 MUCH: Final = 400_000  # words
 LEAST: Final = 600
-LARGE_MORE: Final = 1.5  # times as many of a large one
-WORDS: Final = 80_000  # of the dictionary, at most
+LARGE_MORE: Final = 2.0  # times as many of a large one
+WORDS: Final = 100_000  # of the dictionary, at most
 # Fewer of those that much more is written in a relative of: what is seen of them is the prior of the answer.
 PRIOR: Final = {
     label: float(part)
@@ -65,15 +66,20 @@ tt tum ty tyv udm ug uk umb ur uz ve vec vep vi vls vmw vo vro wa war wo wuu xal
 NAMED: Final = frozenset(_NAMED_TEXT.split())
 LENGTHS: Final = ((1, 3), (4, 8), (9, 25), (9, 25))  # words of an example, drawn evenly
 CHARACTERS: Final = ((2, 6), (7, 20), (20, 60), (20, 60))  # of an example in scripts without spaces
-UNKNOWN_EXAMPLES: Final = 150  # of a language that is not learnt
+_UNMARKED_TEXT: Final = "yo ig ee ak fon bm wo ha mi haw sm to ty ln gn qu nv gaa dag"
+UNMARKED: Final = frozenset(_UNMARKED_TEXT.split())
+UNMARKED_SHARE: Final = 0.3
+UNKNOWN_EXAMPLES: Final = 60  # of a language that is not learnt
 UNKNOWN: Final = (
     "und"  # ISO 639-2's code for undetermined: codes, numbers and random letters are its examples
 )
 
 TRAIN: Final[dict[str, Any]] = {
-    "dim": 32, "epoch": 3, "lr": 0.5, "wordNgrams": 1, "minn": 2, "maxn": 4, "bucket": 350_000,
+    "dim": 48, "epoch": 3, "lr": 0.5, "wordNgrams": 1, "minn": 2, "maxn": 4, "bucket": 300_000,
     "seed": SEED, "loss": "softmax",
 }  # fmt: skip
+# Norms apart, three values a code: 16 codes a row, as many as of 32 dimensions with two.
+QUANTIZE: Final[dict[str, Any]] = {"qnorm": True, "dsub": 3}
 
 
 def streams(table: pa.Table) -> dict[str, dict[str, list[str]]]:
@@ -107,7 +113,15 @@ def examples(label: str, families: dict[str, list[str]], size: float) -> Iterato
     roots = {family: n**0.5 for family, n in counts.items()}
     for family, texts in pieces.items():
         own = int(size * count * roots[family] / sum(roots.values())) + 1
-        yield from (_runs_of_characters if whole else _runs_of_words)(rng, texts, own)
+        for line in (_runs_of_characters if whole else _runs_of_words)(rng, texts, own):
+            yield without_marks(rng, label, line)
+
+
+def without_marks(rng: random.Random, label: str, line: str) -> str:
+    """A part of the examples of languages that are often typed without their marks, without them."""
+    if label not in UNMARKED or rng.random() >= UNMARKED_SHARE:
+        return line
+    return "".join(char for char in unicodedata.normalize("NFD", line) if unicodedata.category(char) != "Mn")
 
 
 def _shuffled(rng: random.Random, texts: list[str]) -> list[str]:
@@ -243,7 +257,7 @@ def main() -> None:
     if given.without:
         keep = ~np.isin(table["family"].to_numpy(zero_copy_only=False), given.without)
         table = table.filter(pa.array(keep))
-    count = train(table, given.model, given.size, None if given.plain else {"qnorm": True})
+    count = train(table, given.model, given.size, None if given.plain else QUANTIZE)
     print(f"{count:,} examples; {given.model.stat().st_size:,} bytes")
 
 

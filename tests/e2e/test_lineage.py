@@ -246,12 +246,15 @@ def test_commands(run: Path) -> None:
 
 def test_what_was_redacted_is_shown_only_if_asked_for(run: Path) -> None:
     """A telephone number out of the planted corpus: in no output but that of --show-redacted."""
-    text = next(t for t in texts_of(run, "redact").values() if "<PHONE>" in t)
-    doc_id = next(i for i, t in texts_of(run, "redact").items() if t == text)
-    start = text.index("<PHONE>")
-    (found,) = json.loads(
-        printed_by("find", doc_id, "--run", run, "--chars", f"{start - 20}-{start + 25}", "--json").stdout
-    )["documents"]
+    for doc_id, text in texts_of(run, "redact").items():
+        if "<PHONE>" not in text:
+            continue
+        start = text.index("<PHONE>")
+        (found,) = json.loads(
+            printed_by("find", doc_id, "--run", run, "--chars", f"{start - 20}-{start + 25}", "--json").stdout
+        )["documents"]
+        if len(found["places"]) == 1:  # not parted between two sequences
+            break
     address = found["places"][0]["address"]
     edits = json.loads(printed_by("trace", address, "--run", run, "--json").stdout)[0]
     piece = next(piece for piece in edits["pieces"] if not piece["same"])

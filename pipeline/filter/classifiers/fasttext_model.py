@@ -25,9 +25,9 @@ from corpusmill.common.ids import checksum
 from corpusmill.common.storage import Folder
 
 MODELS: Final = Path(__file__).resolve().parents[1] / "models"
-LANGUAGE_MODELS: Final = ("lid.176", "language")  # those that ship, as a recipe names them
-LANGUAGE_MODEL: Final = "lid.176.ftz"  # the default
-OWN_LANGUAGE_MODEL: Final = "language.ftz"
+LANGUAGE_MODELS: Final = ("language", "lid.176")  # those that ship, as a recipe names them
+LANGUAGE_MODEL: Final = "language.ftz"  # the default
+LID_176: Final = "lid.176.ftz"
 # What a section of the recipe uses without a model of the user's own.
 SHIPPED: Final = {
     "language": LANGUAGE_MODEL, "toxicity": "toxicity.safetensors", "quality": "quality.ftz",

@@ -94,32 +94,37 @@ _ODD, _PAIRS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
 _NIBBLES, _BYTES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 
 
+@compiled(inline="always")
+def find(model: Any, data: Any, first: Any, size: Any, h: Any) -> Any:
+    """The number in the dictionary, of words first, then of labels, of the bytes from `first` on; UNKNOWN."""
+    slots, spans, blob = model.slots, model.spans, model.blob
+    mask = np.uint32(len(slots) - 1)
+    found = np.int64(UNKNOWN)
+    slot = h & mask
+    while slots[slot] >= 0:
+        entry = slots[slot]
+        span = (
+            spans[entry & 0x7FFFFFFF] if np.uint32(entry >> 32) == h & np.uint32(0x7FFFFFFF) else np.int64(0)
+        )
+        if span & 0xFFFFF == size:
+            start, k = span >> 20, 0
+            while k < size and blob[start + k] == data[first + k]:
+                k += 1
+            if k == size:
+                found = entry & 0x7FFFFFFF
+                break
+        slot = (slot + np.uint32(1)) & mask
+    return found
+
+
 @compiled
 def known(model: Any, read: Any, ids: Any) -> None:
     """Into `ids`, for each of the `Words` read: its number in the dictionary, UNKNOWN, LABEL or LINE_END."""
     data, starts, ends, hashes = read.data, read.starts, read.ends, read.hashes
-    slots, spans, blob = model.slots, model.spans, model.blob
     words, eos = model.numbers.words, model.numbers.eos
-    mask = np.uint32(len(slots) - 1)
     for w in range(len(starts)):
         first, size, h = starts[w], ends[w] - starts[w], hashes[w]
-        found = np.int64(UNKNOWN)
-        slot = h & mask
-        while slots[slot] >= 0:
-            entry = slots[slot]
-            span = (
-                spans[entry & 0x7FFFFFFF]
-                if np.uint32(entry >> 32) == h & np.uint32(0x7FFFFFFF)
-                else np.int64(0)
-            )
-            if span & 0xFFFFF == size:
-                start, k = span >> 20, 0
-                while k < size and blob[start + k] == data[first + k]:
-                    k += 1
-                if k == size:
-                    found = entry & 0x7FFFFFFF
-                    break
-            slot = (slot + np.uint32(1)) & mask
+        found = find(model, data, first, size, h)
         if found >= words:
             found = np.int64(LABEL)
         elif (found >= 0 and found == eos) or (
@@ -172,6 +177,14 @@ def _add(model: Any, ids: Any, count: Any, hidden: Any) -> None:
 @compiled
 def _add_codes(model: Any, ids: Any, count: Any, hidden: Any) -> None:
     dim, part, parts = model.numbers.dim, model.numbers.part, model.numbers.parts
+    if part == 2 and dim == 2 * parts:
+        for n in range(count):
+            norm = model.norms[ids[n]]
+            for m in range(parts):
+                at = np.uint64(2) * (np.uint64(256) * np.uint64(m) + np.uint64(model.codes[ids[n], m]))
+                hidden[2 * m] += norm * model.centroids[at]
+                hidden[2 * m + 1] += norm * model.centroids[at + np.uint64(1)]
+        return
     for n in range(count):
         norm = model.norms[ids[n]]
         for m in range(parts):

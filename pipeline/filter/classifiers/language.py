@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.filter.classifiers import language_kernel
 from corpusmill.pipeline.filter.classifiers.model_words import Words, as_it_stands, cleaned
 from corpusmill.pipeline.filter.classifiers.pieces import blank, windows_of
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
@@ -24,9 +25,9 @@ from corpusmill.pipeline.filter.classifiers.scripts import SCRIPTS, letters_by_s
 from corpusmill.pipeline.filter.text.view import Array, text_buffers
 
 LANGUAGE_WINDOWS: Final = 10  # the language is predicted from so many windows, spread over the text,
+OWN_WINDOWS: Final = 8  # or with a profile so many: documents of thirty sentences lose nothing down to six
 LANGUAGE_CHARS: Final = 200  # of so many characters: bench/language.py shows what that costs
 UNKNOWN: Final = "und"  # ISO 639-2: undetermined
-SCRIPT_SHARE: Final = 0.3  # of the letters: a script with less does not say what a text is written in
 _EVERY: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -36,6 +37,7 @@ class Profile(NamedTuple):
     scripts: Array  # uint64[labels]: bit n is script n of `SCRIPTS`
     letters: Array  # int64[lengths]: a temperature is for texts of fewer letters than this
     temperatures: Array  # float32[lengths]
+    priors: Array  # float32[labels]: added to the logits
     unknown: float  # a score below it is no answer
     label: int  # the number of the label for what is no language, -1 without
 
@@ -53,9 +55,18 @@ class Profile(NamedTuple):
             np.array(bits, np.uint64),
             np.array([row["letters"] for row in known["temperatures"]], np.int64),
             np.array([row["temperature"] for row in known["temperatures"]], np.float32),
+            np.array([prior(known["priors"], label) for label in labels], np.float32),
             float(known["unknown"]),
             labels.index(UNKNOWN) if UNKNOWN in labels else -1,
         )
+
+
+def prior(priors: dict[str, Any], label: str) -> float:
+    """`priors` are {"weight": logit, "labels": "en de ..."} by name, and "others"."""
+    for group in priors.values():
+        if label in group.get("labels", "").split():
+            return float(group["weight"])
+    return float(priors["others"]["weight"]) if priors and label != UNKNOWN else 0.0
 
 
 @lru_cache(maxsize=2)
@@ -77,23 +88,40 @@ class Found(NamedTuple):
 def identify(
     text: pa.LargeStringArray, model: Predictor, known: Profile | None, by_window: bool = False
 ) -> Found:
-    """The language of each document, read in windows spread over it; with `by_window` of each window, too."""
+    """The language of each document, read in windows spread over it; with `by_window` of each window, too.
+
+    With a profile, the language is that of `OWN_WINDOWS` windows, and shares are of `LANGUAGE_WINDOWS`, which are finer.
+    """
     data, offsets = text_buffers(text)
-    first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, LANGUAGE_WINDOWS)
-    words = as_it_stands(data, first, last) if known is None else cleaned(data, first, last)[0]
-    ranges = whole(words, owner)
-    counts = letters_by_script(data, first, last, np.arange(len(first) + 1)) if by_window or known else None
-    label, score = _answers(model, known, words, ranges, _sums(counts, owner) if known else None)
+    windows = _read(data, offsets, LANGUAGE_WINDOWS if known is None else OWN_WINDOWS, known, by_window)
+    ranges = whole(windows.words, windows.owner)
+    sums = _sums(windows.counts, windows.owner) if known and windows.counts is not None else None
+    label, score = _answers(model, known, windows.words, ranges, sums)
     nothing = (ranges[:, 0] == ranges[:, 1]) | blank(data, offsets)
     label[nothing], score[nothing] = -1, 0
     none = np.zeros(len(label), np.float32)
     if not by_window:
         return Found(label, score, none, np.full(len(label), -1, np.int32), none)
-    own, _ = _answers(model, known, words, words.bounds, counts)
-    letters = counts.sum(axis=1) if counts is not None else np.zeros(len(own), np.int64)
+    if known is not None:
+        windows = _read(data, offsets, LANGUAGE_WINDOWS, known, True)
+    own, _ = _answers(model, known, windows.words, windows.words.bounds, windows.counts)
+    letters = windows.counts.sum(axis=1) if windows.counts is not None else np.zeros(len(own), np.int64)
     shares, second, others = none.copy(), np.full(len(label), -1, np.int32), none.copy()
-    _shares(own, letters, owner, label, len(model.labels), shares, second, others)
+    _shares(own, letters, windows.owner, label, len(model.labels), shares, second, others)
     return Found(label, score, shares, second, others)
+
+
+class _Windows(NamedTuple):
+    words: Words  # of each window
+    owner: Array  # int64[D + 1]: windows of each document
+    counts: Array | None  # int64[windows, scripts]: letters
+
+
+def _read(data: Array, offsets: Array, most: int, known: Profile | None, letters: bool) -> _Windows:
+    first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, most)
+    words = as_it_stands(data, first, last) if known is None else cleaned(data, first, last)[0]
+    counts = letters_by_script(data, first, last, np.arange(len(first) + 1)) if letters or known else None
+    return _Windows(words, owner, counts)
 
 
 def whole(words: Words, owner: Array) -> Array:
@@ -101,8 +129,7 @@ def whole(words: Words, owner: Array) -> Array:
     return np.stack([words.bounds[owner[:-1], 0], words.bounds[owner[1:] - 1, 1]], axis=1)
 
 
-def _sums(counts: Array | None, owner: Array) -> Array:
-    assert counts is not None
+def _sums(counts: Array, owner: Array) -> Array:
     before = np.concatenate([np.zeros((1, counts.shape[1]), np.int64), np.cumsum(counts, axis=0)])
     sums: Array = before[owner[1:]] - before[owner[:-1]]
     return sums
@@ -115,48 +142,9 @@ def _answers(
     if known is None or counts is None:
         label, score = model.best(words, ranges)
         return label.copy(), score.copy()
-    every = model.probabilities(words, ranges)
     label, score = np.empty(len(ranges), np.int32), np.empty(len(ranges), np.float32)
-    _choose(
-        every, counts, known.scripts, known.letters, known.temperatures, known.unknown, known.label, label, score
-    )  # fmt: skip
+    language_kernel.answers(model.arrays, known, words, ranges, counts, label, score)
     return label, score
-
-
-@compiled
-def _choose(
-    every: Any, counts: Any, scripts: Any, lengths: Any, temperatures: Any, unknown: Any, nothing: Any, label: Any,
-    score: Any,
-) -> None:  # fmt: skip
-    """The most probable of the labels that a range's scripts allow, its tempered probability among them.
-
-    -1 without a word that the model knows; label `nothing` where no letter is of a script of any label, or where the
-    probability is less than `unknown`.
-    """
-    for r in range(len(every)):
-        letters = counts[r].sum()
-        present = np.uint64(0)
-        for s in range(1, counts.shape[1]):
-            if counts[r, s] > 0 and counts[r, s] >= SCRIPT_SHARE * letters:
-                present |= np.uint64(1) << np.uint64(s)
-        k = 0
-        while k < len(lengths) - 1 and letters >= lengths[k]:
-            k += 1
-        power = 1.0 / np.float64(temperatures[k])
-        best, total = -1, 0.0
-        for i in range(len(scripts)):
-            if scripts[i] & present or i == nothing:
-                total += np.float64(every[r, i]) ** power
-                if i != nothing and (best < 0 or every[r, i] > every[r, best]):
-                    best = i
-        if best < 0 or total <= 0:
-            label[r], score[r] = nothing, 0
-            continue
-        own = np.float64(every[r, best]) ** power / total
-        if nothing >= 0 and (every[r, nothing] >= every[r, best] or own < unknown):
-            label[r], score[r] = nothing, own
-        else:
-            label[r], score[r] = best, min(own, 1.0)
 
 
 @compiled

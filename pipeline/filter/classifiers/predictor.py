@@ -32,6 +32,13 @@ class Predictor:
         self._arrays = arrays
         self._library = library
 
+    @property
+    def arrays(self) -> Arrays:
+        """The model's arrays. Raises `TypeError` if the library runs it."""
+        if self._arrays is None:
+            raise TypeError("the model is run by the fastText library: it has no arrays")
+        return self._arrays
+
     def known(self, words: Words) -> Array:
         """int32[words]: their numbers in the dictionary, to give to several predictions over the same words."""
         ids = np.empty(len(words.starts), np.int32)

@@ -58,13 +58,15 @@ def letters_by_script(data: Array, first: Array, last: Array, owner: Array) -> A
 def _count(data: Any, first: Any, last: Any, owner: Any, scripts: Any, out: Any) -> None:
     for d in range(len(owner) - 1):
         for p in range(owner[d], owner[d + 1]):
-            i = first[p]
-            while i < last[p]:
-                b = data[i]
-                if b < 128:
-                    out[d, 1] += 97 <= b | 32 <= 122
+            i, end = first[p], last[p]
+            while i < end:
+                latin = np.int64(0)
+                while i < end and data[i] < 128:
+                    latin += np.uint8((data[i] | 32) - 97) < 26
                     i += 1
-                    continue
+                out[d, 1] += latin
+                if i >= end:
+                    break
                 c, size = decode(data, i)
                 out[d, scripts[c]] += 1
                 i += size

@@ -251,13 +251,13 @@ def test_key_holds_models_and_rules() -> None:
         if path.suffix in (".ftz", ".json", ".safetensors")
     }
     assert key["models"] == {
-        "language": sums["lid.176.ftz"],
+        "language": f"{sums['language.ftz']}+{sums['language.json']}",
         "toxicity": sums["toxicity.safetensors"], "quality": sums["quality.ftz"],
         "quality_signals": sums["quality_signals.json"],
     }  # fmt: skip
     assert stage(language={"model": "lid.176"}).key_params()["models"]["language"] == sums["lid.176.ftz"]
     own = stage(language={"model": "language"}).key_params()["models"]["language"]
-    assert own == f"{sums['language.ftz']}+{sums['language.json']}"
+    assert own == key["models"]["language"]
     assert stage(language=None).key_params()["models"].keys() == {"toxicity", "quality", "quality_signals"}
     moved = stage(thresholds={"c4.sentences_min": 3}).key_params()
     assert moved["rules"] != key["rules"] and {"seed", "unicode", "skip_sources"} <= key.keys()

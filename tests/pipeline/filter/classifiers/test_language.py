@@ -7,8 +7,6 @@ import random
 import string
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -39,7 +37,7 @@ TEXTS = {
 
 def found(texts: list[str], by_window: bool = False) -> tuple[Found, list[str]]:
     """What the shipped model finds, and its labels."""
-    file = fasttext_model.shipped(fasttext_model.OWN_LANGUAGE_MODEL)
+    file = fasttext_model.shipped(fasttext_model.LANGUAGE_MODEL)
     model = predictor.load(file.path, file.xxh3)
     known = language.profile(str(file.profile), tuple(model.labels))
     return language.identify(pa.array(texts, pa.large_string()), model, known, by_window), model.labels
@@ -92,7 +90,7 @@ def test_a_mixed_document_has_two_languages_with_their_shares() -> None:
 
 
 def test_the_languages_of_windows_are_measured_only_for_who_asks() -> None:
-    file = fasttext_model.shipped(fasttext_model.OWN_LANGUAGE_MODEL)
+    file = fasttext_model.shipped(fasttext_model.LANGUAGE_MODEL)
     text = pa.array([TEXTS["en"]], pa.large_string())
     names = {spec.name for spec in scores.MIXED_SPECS}
     plain = FilterParams(toxicity=None, quality=None)
@@ -104,47 +102,6 @@ def test_the_languages_of_windows_are_measured_only_for_who_asks() -> None:
     assert by_rule["language.second_share"].to_pylist() == [0.0]
 
 
-@st.composite
-def choices(draw: st.DrawFn) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    rows, labels = draw(st.integers(1, 5)), draw(st.integers(2, 6))
-    every = [[draw(st.floats(2**-16, 1, width=32)) for _ in range(labels)] for _ in range(rows)]
-    counts = [[0, *(draw(st.integers(0, 30)) for _ in range(3))] for _ in range(rows)]
-    bits = [draw(st.integers(1, 7)) << 1 for _ in range(labels)]
-    return np.array(every, np.float32), np.array(counts, np.int64), np.array(bits, np.uint64)
-
-
-@given(choices(), st.floats(0.5, 3), st.floats(0, 0.9))
-def test_the_choice_among_the_labels_of_the_scripts(
-    drawn: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.uint64]],
-    temperature: float,
-    unknown: float,
-) -> None:
-    every, counts, bits = drawn
-    label, score = np.empty(len(every), np.int32), np.empty(len(every), np.float32)
-    steps, temperatures = np.array([10, 1 << 40]), np.array([2 * temperature, temperature], np.float32)
-    nothing = len(bits) - 1
-    language._choose(every, counts, bits, steps, temperatures, unknown, nothing, label, score)
-    for row in range(len(every)):
-        letters = int(counts[row].sum())
-        present = sum(
-            1 << n
-            for n in range(1, 4)
-            if counts[row, n] and counts[row, n] >= language.SCRIPT_SHARE * letters
-        )
-        allowed = [n for n in range(nothing) if int(bits[n]) & present]
-        if not allowed:
-            assert (label[row], score[row]) == (nothing, 0)
-            continue
-        power = 1 / float(temperatures[0 if letters < 10 else 1])
-        weights = {n: float(every[row, n]) ** power for n in [*allowed, nothing]}
-        best = max(allowed, key=lambda n: every[row, n])
-        own = weights[best] / sum(weights.values())
-        assert score[row] == pytest.approx(own, rel=1e-4)
-        if abs(own - unknown) > 1e-4:
-            is_unknown = every[row, nothing] >= every[row, best] or own < unknown
-            assert every[row, label[row]] == every[row, nothing if is_unknown else best]
-
-
 def test_a_profile_names_every_label_of_its_model(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     lengths = [{"letters": 20, "temperature": 1.5}, {"letters": 1 << 40, "temperature": 1.1}]
@@ -153,11 +110,13 @@ def test_a_profile_names_every_label_of_its_model(tmp_path: Path) -> None:
             {
                 "scripts": {"en": ["Latin"], "sr": ["Cyrillic", "Latin"]},
                 "temperatures": lengths,
+                "priors": {"common": {"weight": 0, "labels": "de en"}, "others": {"weight": -2.5}},
                 "unknown": 0.3,
             }
         )
     )
     known = Profile.read(path, ["en", "und", "sr"])
+    assert known.priors.tolist() == [0, 0, -2.5]
     latin, cyrillic = 1 << SCRIPTS.index("Latin"), 1 << SCRIPTS.index("Cyrillic")
     assert known.scripts.tolist() == [latin, (1 << 64) - 1, latin | cyrillic] and known.label == 1
     with pytest.raises(KeyError):
