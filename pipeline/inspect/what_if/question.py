@@ -102,7 +102,7 @@ def _text(rest: list[str], old: Any, new: Any, after: Recipe) -> str:
             return "" if known else "other signals would be measured, which takes the text"
         if old is None:
             return "the run measured no such signal"
-        scores = [getattr(after.filter, other) for other in ("toxicity", "quality", "quality_signals")]
+        scores = [getattr(after.filter, other) for other in ("quality", "quality_signals")]
         if name == "language" and any(s and (s.remove_above, s.remove_below) != (None, None) for s in scores):
             return "without it the classifiers score texts of all languages, which takes the text"
         return ""
