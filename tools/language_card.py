@@ -67,7 +67,7 @@ def card(texts: Path, model: Path, source: Path) -> str:
         _sources(texts),
         "The programs' catalogues are under their own licences, copyleft ones among them: this model is a table of numbers made from"
         " their statistics, and holds single words of them, no message. Their translators are named in the packages.",
-        "## On labelled sets",
+        "## On sets that it has never seen",
         table(["set", "texts", "languages", "accuracy", "macro F1", "expected calibration error"], rows),
         "Languages without a label count as wrong. Of lingua's texts every second one is judged: temperatures, the weight of the"
         " priors and the share that an answer must reach were fitted to the others, whose errors were read to choose what to take in."
