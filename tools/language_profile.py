@@ -154,16 +154,16 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("profile", type=Path)
     given = parser.parse_args()
-    known, rows = fitted(given.texts, given.model)
+    known, rows = fitted(pq.read_table(given.texts, columns=["label", "text"]), given.model)
     given.profile.write_text(json.dumps(known, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     print(known["temperatures"], rows)
 
 
-def fitted(texts: Path, path: Path) -> tuple[dict[str, Any], list[tuple[float, float]]]:
-    """(the profile of a model, shares of right answers by the priors' weight)."""
+def fitted(table: pa.Table, path: Path) -> tuple[dict[str, Any], list[tuple[float, float]]]:
+    """(the profile of a model trained on the texts of a table, shares of right answers by the priors' weight)."""
     model = load(path)
     labels = [label for label in sorted(model.labels) if label != UNKNOWN]
-    scripts = scripts_of(pq.read_table(texts, columns=["label", "text"]), labels)
+    scripts = scripts_of(table, labels)
     sets = [lingua(kind, fitted=True).among(labels) for kind in ("single-words", "word-pairs", "sentences")]
     weight, rows = fitted_weight(evidence(model, scripts, sets), model.labels)
     found = evidence(model, scripts, [*sets, joined(sets[-1], 5)])

@@ -31,11 +31,12 @@ FIGURES: Final = "unseen.json"
 def model(folder: Path) -> Path:
     """The model without the Declaration, and its profile beside it."""
     path = folder / MODEL
+    table = pq.read_table(folder / "texts.parquet")
+    keep = ~np.isin(table["family"].to_numpy(zero_copy_only=False), ["declaration"])
+    table = table.filter(pa.array(keep))
     if not path.exists():
-        table = pq.read_table(folder / "texts.parquet")
-        keep = ~np.isin(table["family"].to_numpy(zero_copy_only=False), ["declaration"])
-        train_language.train(table.filter(pa.array(keep)), path, train_language.SIZE, train_language.QUANTIZE)
-    known, _ = language_profile.fitted(folder / "texts.parquet", path)
+        train_language.train(table, path, train_language.SIZE, train_language.QUANTIZE)
+    known, _ = language_profile.fitted(table, path)
     path.with_suffix(".json").write_text(json.dumps(known), encoding="utf-8")
     return path
 
