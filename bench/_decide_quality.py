@@ -65,9 +65,8 @@ def _shared() -> list[Row]:
     found = []
     for family in judged:
         places = [i for i, part in enumerate(data.sets) if part.family == family]
-        single = _best_alone(
-            *train_quality.stacked(data, [i for i in range(len(data.sets)) if i not in places])
-        )
+        others = [i for i in range(len(data.sets)) if i not in places]
+        sign, signal = _best_alone(*train_quality.stacked(data, others)[:2])
         sizes = np.cumsum([0, *(len(truths[i]) for i in places)])
         subsets = [("all", places)] + (
             [(data.sets[i].data.name, [i]) for i in places] if family == WEB else []
@@ -75,7 +74,6 @@ def _shared() -> list[Row]:
         for name, some in subsets:
             truth = np.concatenate([truths[i] for i in some])
             columns = {key: np.concatenate([data.columns[i][key] for i in some]) for key in data.columns[0]}
-            sign, signal = single
             known = {
                 "fastText alone": _auc(np.concatenate([data.prose[i] for i in some]), truth),
                 f"{signal} alone": _auc(sign * columns[signal], truth),
@@ -138,7 +136,7 @@ def _auc(found: npt.NDArray[np.generic], truth: npt.NDArray[np.bool_]) -> float:
     return auc(np.nan_to_num(found), truth) or 0.0
 
 
-def _best_alone(columns: dict[str, Floats], truth: npt.NDArray[np.bool_], _: Floats) -> tuple[float, str]:
+def _best_alone(columns: dict[str, Floats], truth: npt.NDArray[np.bool_]) -> tuple[float, str]:
     """(1 or -1, the signal that parts the classes best alone, with that sign)."""
     ranked = sorted(
         ((_auc(column, truth), name) for name, column in columns.items()), key=lambda one: -abs(one[0] - 0.5)
@@ -148,7 +146,7 @@ def _best_alone(columns: dict[str, Floats], truth: npt.NDArray[np.bool_], _: Flo
 
 def _hindsight(columns: dict[str, Floats], truth: npt.NDArray[np.bool_]) -> str:
     """The signal that is best alone on the judged texts themselves, which nobody knows beforehand."""
-    sign, name = _best_alone(columns, truth, np.zeros(0))
+    sign, name = _best_alone(columns, truth)
     return f"{name} {_auc(sign * columns[name], truth):.3f}"
 
 

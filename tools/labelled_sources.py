@@ -80,7 +80,7 @@ def short_messages(data: Path) -> Labelled:
 def speeches(data: Path) -> list[str]:
     """Paragraphs of State of the Union addresses."""
     records = json_lines(data / "natural/speeches_sotu/docs.jsonl.gz")
-    return [part for record in records for part in _blocks(record["text"], 1500)]
+    return [part for record in records for part in blocks(record["text"], 1500)]
 
 
 def abstracts(data: Path) -> list[str]:
@@ -120,7 +120,7 @@ def questions(data: Path) -> list[str]:
     """The Perl FAQ, its code included."""
     files = sorted((data / "natural/faq_perl").glob("*.pod"))
     return [
-        part for file in files for part in _blocks(file.read_text(encoding="utf-8", errors="replace"), 2000)
+        part for file in files for part in blocks(file.read_text(encoding="utf-8", errors="replace"), 2000)
     ]
 
 
@@ -130,7 +130,7 @@ def books(data: Path) -> list[str]:
     return [
         part
         for path in sorted(folder.glob("*.md"))
-        for part in _blocks(path.read_text(encoding="utf-8"), 3000)
+        for part in blocks(path.read_text(encoding="utf-8"), 3000)
     ]
 
 
@@ -200,7 +200,7 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(item)
 
 
-def _blocks(text: str, size: int) -> list[str]:
+def blocks(text: str, size: int) -> list[str]:
     """Consecutive paragraphs, put together up to about `size` characters."""
     out, block = [], ""
     for part in re.split(r"\n\s*\n", text):

@@ -7,6 +7,7 @@ Layouts that no page at hand has (a forum's list of threads, an archive of a blo
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import html
 import json
@@ -193,8 +194,6 @@ def _plain_markdown(text: str) -> str:
 
 def _reference(data: Path) -> list[Part]:
     """Wikipedia: articles against their lists of links, references and categories; the World Factbook's entries are not used."""
-    import bz2
-
     path = next((data / "natural/encyclopedic_enwiki_dump").glob("*.bz2"))
     raw = bz2.BZ2Decompressor().decompress(path.read_bytes()).decode("utf-8", "replace")
     lists = []
@@ -218,7 +217,7 @@ def _reference(data: Path) -> list[Part]:
 def _books(data: Path) -> list[Part]:
     moby = [row["text"] for row in json_lines(data / "natural/books_moby_dick/docs.jsonl.gz")]
     old = [file.read_text("utf-8") for file in sorted((data / "natural/books_gutenberg").glob("*.md"))]
-    chunks = [part for book in old for part in labelled_sources._blocks(book, 8000)]
+    chunks = [part for book in old for part in labelled_sources.blocks(book, 8000)]
     heads = [[line.lstrip("# ") for line in book.split("\n") if line.startswith("#")] for book in old]
     return [
         _set("books", "books", cut(_paragraphs([*moby, *chunks]), "books", joined="\n\n"), True, "public domain"),
