@@ -33,6 +33,7 @@ CHANGES = {
     "rules off": ["filter.disable=[gopher_quality.stop_words_min, c4.sentences_min]"],
     "fewer sets": ["filter.rules=[c4, gopher_quality]"],
     "other sources": ["filter.skip_sources={planted: ['*'], docs: [language, c4]}"],
+    "no language": ["filter.language=null"],
     "language": ["filter.language.keep=null", "filter.language.threshold=0.9"],
     "classifiers": ["filter.toxicity.remove_above=0.3", "filter.quality.remove_below=0.4"],
     "a model off": ["filter.toxicity=null"],
@@ -143,7 +144,6 @@ def test_whatever_is_asked_adds_up(
     [
         ("filter.language.model=x.bin", "filter.language.model.*filter must run again"),
         ("filter.quality.label=good", "filter.quality.label.*filter must run again"),
-        ("filter.language=null", "texts of all languages.*filter must run again"),
         ("ingest.min_chars=9", "ingest.min_chars.*ingest must run again"),
         ("dedup.similarity=0.7", r"dedup.similarity.*0.8 -> 0.7.*dedup must run again"),
         ("sources.qa.priority=3", "dedup must run again"),
@@ -168,6 +168,9 @@ def test_a_score_over_signals_needs_those_that_it_was_made_of(run: Finished) -> 
         what_if(run, asked_for)
     with pytest.raises(UserError, match=r"quality_signals\.model.*filter must run again"):
         what_if(run, ["filter.quality_signals.model=x.json"])
+    for section in ("quality", "quality_signals"):
+        with pytest.raises(UserError, match=r"texts of all languages.*filter must run again"):
+            what_if(run, ["filter.language=null", f"filter.{section}.remove_below=0.5"])
 
 
 def test_a_signal_that_was_not_measured_is_named(run: Finished, base: Path, tmp_path: Path) -> None:
