@@ -102,7 +102,9 @@ def measure() -> dict[str, Any]:
 
     work: dict[str, Callable[[pa.LargeStringArray], Any]] = {
         "all signals of the text": signals_of_text,
-        "language (10 windows of 200 characters)": lambda part: scores.languages(part, language),
+        "language (8 windows of 200 characters), reading included": lambda part: scores.languages(
+            part, language, known=models.profile
+        ),
         "toxicity of five labels by window and by sentence, reading included": lambda part: labels_of(
             part, *toxicity
         ),
