@@ -152,11 +152,13 @@ def _shown() -> list[str]:
 def _rows(
     own: Identify, tools: dict[str, Identify], sets: list[tuple[str, Judged, float | None]]
 ) -> list[Row]:
+    from corpusmill.pipeline.filter.classifiers.calibration import calibration_error
+
     out = []
     for decision, judged, wanted in sets:
         answers, scores = own(judged.texts)
         right = np.array([a == b for a, b in zip(answers, judged.labels, strict=True)])
-        off = language_figures.expected_error(scores, right)
+        off = calibration_error(scores, right)
         others = _measured(
             tools, judged.texts, lambda found, _, judged=judged: language_figures.accuracy(found, judged)
         )  # type: ignore[misc]

@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.classifiers.building import table
+from corpusmill.pipeline.filter.classifiers.calibration import calibration_error
 from corpusmill.pipeline.filter.classifiers.language import Profile
-from tools.language_figures import accuracy, answers, by_label, expected_error, load, macro_f1
+from tools.language_figures import accuracy, answers, by_label, load, macro_f1
 from tools.language_judged import LARGE, Judged, lingua, snippets
 from tools.language_packages import GROUPS
 from tools.language_unseen import FIGURES
@@ -105,7 +106,7 @@ def _row(name: str, judged: Judged, found: Sequence[str], scores: np.ndarray) ->
         len(set(judged.labels)),
         accuracy(found, judged),
         macro_f1(found, judged),
-        expected_error(scores, right),
+        calibration_error(scores, right),
     ]
 
 

@@ -62,18 +62,6 @@ def macro_f1(found: Sequence[str], judged: Judged) -> float:
     return float(np.mean([2 * right[label] / (said[label] + wanted[label]) for label in wanted]))
 
 
-def expected_error(scores: np.ndarray, right: np.ndarray, bins: int = 10) -> float:
-    """Expected calibration error (Naeini et al. 2015), over ten bins of score."""
-    where = np.minimum((scores * bins).astype(int), bins - 1)
-    return float(
-        sum(
-            abs(right[where == b].mean() - scores[where == b].mean()) * (where == b).mean()
-            for b in range(bins)
-            if (where == b).any()
-        )
-    )
-
-
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m tools.language_figures", description=__doc__)

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from corpusmill.pipeline.filter.classifiers import fasttext_model
+from corpusmill.pipeline.filter.classifiers.calibration import calibration_error
 from corpusmill.pipeline.filter.classifiers.language import Profile
 from tools import language_codes, language_profile, train_language
-from tools.language_figures import accuracy, answers, expected_error, load, macro_f1
+from tools.language_figures import accuracy, answers, load, macro_f1
 from tools.language_judged import Judged, declarations
 
 MODEL: Final = "unseen.ftz"
@@ -60,7 +61,7 @@ def figures(path: Path) -> list[dict[str, Any]]:
             rows.append({
                 "set": f"{judged.name}: {what}", "texts": len(use), "languages": len(set(part.labels)),
                 "accuracy": float(right.mean()), "macro F1": macro_f1([found[n] for n in use], part),
-                "expected calibration error": expected_error(scores[use], right),
+                "expected calibration error": calibration_error(scores[use], right),
                 "lid.176": accuracy([theirs[n] for n in use], part),
             })  # fmt: skip
     return rows

@@ -20,10 +20,11 @@ import numpy.typing as npt
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.classifiers.building import table, write
+from corpusmill.pipeline.filter.classifiers.calibration import calibration_error
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled
 from corpusmill.pipeline.filter.classifiers.training import auc
 from corpusmill.pipeline.filter.quality_signals import building
-from corpusmill.pipeline.filter.quality_signals.fitting import RIDGE, calibrated, calibration_error, fit
+from corpusmill.pipeline.filter.quality_signals.fitting import RIDGE, calibrated, fit
 from corpusmill.pipeline.filter.quality_signals.inputs import INPUTS, QUALITY
 from corpusmill.pipeline.filter.quality_signals.measure import columns_of, score_of, versions
 from corpusmill.pipeline.filter.quality_signals.model import FILE, Curve, SignalModel, to_bytes

@@ -17,6 +17,7 @@ import pyarrow as pa
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model
 from corpusmill.pipeline.filter.classifiers.building import identity_report, identity_section, table
+from corpusmill.pipeline.filter.classifiers.calibration import calibration_error, logistic
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled
 from corpusmill.pipeline.filter.classifiers.training import auc
 from corpusmill.pipeline.filter.text.view import Array
@@ -26,7 +27,6 @@ from corpusmill.pipeline.filter.toxicity.model import (
     ToxicityModel,
     Weights,
     from_weights,
-    logistic,
     to_bytes,
 )
 from corpusmill.pipeline.filter.toxicity.scores import document_scores, measured
@@ -48,7 +48,6 @@ from tools.train_prose import record
 
 FALSE_ALARMS: Final = 0.002  # of unseen prose: what a threshold lets through
 STEPS: Final = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-BINS: Final = 10
 
 
 class Trained(NamedTuple):
@@ -114,17 +113,6 @@ def threshold_of(scores: Array) -> float:
     """The lowest of 0.50, 0.51, ... 0.99 above which no more than `FALSE_ALARMS` of these harmless texts score."""
     steps = [step / 100 for step in range(50, 100)]
     return next((step for step in steps if np.mean(scores > step) <= FALSE_ALARMS), steps[-1])
-
-
-def calibration_error(scores: Array, truth: Array) -> float:
-    """Expected calibration error over ten bins of equal width (Guo et al. 2017)."""
-    bins = np.minimum((scores * BINS).astype(int), BINS - 1)
-    return float(
-        sum(
-            abs(scores[bins == b].mean() - truth[bins == b].mean()) * np.mean(bins == b)
-            for b in np.unique(bins)
-        )
-    )
 
 
 def card(

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -160,6 +160,19 @@ def below(run: Folder, file: Folder) -> str:
 def is_of_stage(manifest: bytes) -> bool:
     """Whether the bytes of a `manifest.json` are a stage's, and not the record of a run, which may have a source of any name."""
     return _PARTITIONS in manifest and _RECORD not in manifest[:64]
+
+
+def stage_params(run: Folder, stage: str) -> dict[str, Any] | None:
+    """What a stage of a run ran with, or of a stage's command, whose manifest lies in the folder itself; None if it is not there."""
+    for file in (run / stage / MANIFEST, run / MANIFEST):
+        try:
+            data = file.read()
+            manifest = StageManifest.model_validate_json(data) if is_of_stage(data) else None
+        except (FileNotFoundError, ValidationError):
+            continue
+        if manifest is not None and manifest.stage == stage:
+            return manifest.params
+    return None
 
 
 def read_record(run: Folder, read: Callable[[Folder], bytes] = Folder.read) -> Record | None:

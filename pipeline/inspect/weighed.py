@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
-from corpusmill.pipeline.engine.layout import is_of_stage
+from corpusmill.pipeline.engine.layout import stage_params
 from corpusmill.pipeline.filter.classifiers import fasttext_model
+from corpusmill.pipeline.filter.classifiers.calibration import logistic
 from corpusmill.pipeline.filter.quality_signals.inputs import QUALITY, WORDS
 from corpusmill.pipeline.filter.quality_signals.model import SignalModel, load, strongest
 from corpusmill.pipeline.filter.quality_signals.scores import SCORE, SECTION, reads_quality
 from corpusmill.schemas.filter import ClassifierParams, SignalModelParams
-from corpusmill.schemas.manifest import MANIFEST, StageManifest
 
 SHOWN: Final = 3  # signals
 
@@ -28,18 +28,12 @@ class Weighing:
         self.model: SignalModel | None = None
         self.reads_quality = False
         self.missing = "the filter's manifest is not there, which names the model"
-        for file in (run / "filter" / MANIFEST, run / MANIFEST):
+        params = stage_params(run, "filter")
+        if params is not None:
             try:
-                data = file.read()
-                params = StageManifest.model_validate_json(data).params if is_of_stage(data) else {}
-            except (FileNotFoundError, ValidationError):
-                continue
-            if "models" in params:
-                try:
-                    self._find(params)
-                except (AttributeError, KeyError, TypeError, ValidationError):
-                    self.missing = f"{file} does not name the model"
-                return
+                self._find(params)
+            except (AttributeError, KeyError, TypeError, ValidationError):
+                self.missing = "the filter's manifest does not name the model"
 
     def _find(self, params: Mapping[str, Any]) -> None:
         section, wanted = SignalModelParams.model_validate(params[SECTION]), params["models"][SECTION]
@@ -75,14 +69,15 @@ class Weighing:
             if curve.signal != QUALITY or self.reads_quality
         }
         parts = self.model.contributions(columns)
-        if self.model.probability(columns)[0] != np.float32(signals[SCORE]):
+        odds = self.model.log_odds(parts)
+        if logistic(odds).astype(np.float32)[0] != np.float32(signals[SCORE]):
             return {
                 "score": signals[SCORE],
                 "note": "the stored signals do not give this score; run `corpusmill verify`",
             }
         return {
             "score": signals[SCORE],
-            "log_odds": float(self.model.log_odds(parts)[0]),
+            "log_odds": float(odds[0]),
             "strongest": [
                 {
                     "signal": (name := self.model.curves[place].signal), "value": signals[name],

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.escape import spelled
@@ -16,12 +15,11 @@ from corpusmill.common.format import quantity
 from corpusmill.common.ids import named_id
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.copies import Copy, copies_of
-from corpusmill.pipeline.engine.layout import is_of_stage
+from corpusmill.pipeline.engine.layout import stage_params
 from corpusmill.pipeline.engine.publish import parse_table
 from corpusmill.pipeline.filter.quality_signals.scores import SCORE, SECTION
 from corpusmill.pipeline.inspect.weighed import Weighing, lines_of
 from corpusmill.schemas.augment import MADE
-from corpusmill.schemas.manifest import MANIFEST, StageManifest
 from corpusmill.schemas.tables import KEPT, LEDGER, readable
 
 SHOWN = 10  # documents of one id
@@ -96,15 +94,10 @@ def why(run: Folder, wanted: str) -> list[dict[str, Any]]:
 
 def _compared(run: Folder) -> str | None:
     """What the Jaccard similarity of a run's near-duplicates is of, by the parameters of its `dedup`; None if they are not there."""
-    for file in (run / "dedup" / MANIFEST, run / MANIFEST):
-        try:
-            data = file.read()
-            params = StageManifest.model_validate_json(data).params if is_of_stage(data) else {}
-        except (FileNotFoundError, ValidationError):
-            continue
-        if "ngram" in params and "preset" in params:
-            units = COMPARED.get(params["preset"]) or COMPARED[params["shingle"]]
-            return units.format(params["ngram"])
+    params = stage_params(run, "dedup") or {}
+    if "ngram" in params and "preset" in params:
+        units = COMPARED.get(params["preset"]) or COMPARED[params["shingle"]]
+        return units.format(params["ngram"])
     return None
 
 

@@ -19,9 +19,9 @@ from corpusmill.pipeline.filter.classifiers.building import (
     table,
     write,
 )
+from corpusmill.pipeline.filter.classifiers.calibration import calibration_error
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled, concatenated
 from corpusmill.pipeline.filter.classifiers.training import Evaluation, choose_threshold, evaluation, rounded
-from corpusmill.pipeline.filter.quality_signals.fitting import calibration_error
 from corpusmill.pipeline.filter.quality_signals.inputs import WORDS
 from corpusmill.pipeline.filter.quality_signals.measure import columns_of, readable_by, score_of
 from corpusmill.pipeline.filter.quality_signals.model import SignalModel, strongest, to_bytes

@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from corpusmill.pipeline.filter.classifiers.calibration import logistic
 from corpusmill.pipeline.filter.quality_signals.inputs import Input
-from corpusmill.pipeline.filter.quality_signals.model import Curve, SignalModel, logistic
+from corpusmill.pipeline.filter.quality_signals.model import Curve, SignalModel
 from corpusmill.pipeline.filter.text.view import Array
 
 # Knots lie at these quantiles of the values, and of those that are not 0, which most are of some signals.
@@ -139,12 +140,3 @@ def calibrated(model: SignalModel, log_odds: Array, truth: Array, weights: Array
     scale, shift = map(float, done.x)
     curves = tuple(one._replace(values=_rounded(scale * np.array(one.values))) for one in model.curves)
     return model._replace(bias=float(f"{scale * model.bias + shift:.{DIGITS}g}"), curves=curves)
-
-
-def calibration_error(found: Array, truth: Array, weights: Array | None = None, bins: int = 10) -> float:
-    """Expected calibration error (Naeini et al. 2015): over bins of equal width, the mean difference between the score and the
-    share of positives, weighted by the documents of the bin."""
-    weights = np.full(len(truth), 1 / len(truth)) if weights is None else weights / weights.sum()
-    place = np.minimum((np.asarray(found, np.float64) * bins).astype(np.int64), bins - 1)
-    gaps = np.bincount(place, weights * (np.asarray(found, np.float64) - truth), bins)
-    return float(np.abs(gaps).sum())

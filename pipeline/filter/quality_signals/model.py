@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
+from corpusmill.pipeline.filter.classifiers.calibration import logistic
 from corpusmill.pipeline.filter.classifiers.fasttext_model import check
 from corpusmill.pipeline.filter.quality_signals.inputs import Direction
 from corpusmill.pipeline.filter.text.view import Array
@@ -82,11 +83,6 @@ class SignalModel(NamedTuple):
     def probability(self, columns: Mapping[str, Any]) -> Array:
         """float32[D]: the score of each document."""
         return logistic(self.log_odds(self.contributions(columns))).astype(np.float32)
-
-
-def logistic(x: Array) -> Array:
-    """1 / (1 + exp(-x))."""
-    return np.asarray(1 / (1 + np.exp(-np.clip(x, -60, 60))))
 
 
 def _floats(column: Any) -> Array:

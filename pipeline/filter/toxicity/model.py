@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from corpusmill.common.errors import UserError
+from corpusmill.pipeline.filter.classifiers.calibration import logistic
 from corpusmill.pipeline.filter.classifiers.fasttext_model import check
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.filter.toxicity.features import (
@@ -62,11 +63,6 @@ class ToxicityModel(NamedTuple):
         sums = summed(found, parts, values, self.rows)
         scores = [one * self.weights.scale + self.weights.bias for one in sums]
         return [logistic(one).astype(np.float32) for one in scores], (values & KNOWN) != 0
-
-
-def logistic(x: Array) -> Array:
-    """1 / (1 + exp(-x))."""
-    return np.asarray(1 / (1 + np.exp(-np.clip(x, -60, 60))))
 
 
 def from_weights(weights: Weights) -> ToxicityModel:

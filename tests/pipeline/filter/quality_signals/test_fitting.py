@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.pipeline.filter.classifiers.calibration import calibration_error, logistic
 from corpusmill.pipeline.filter.quality_signals import fitting
 from corpusmill.pipeline.filter.quality_signals.fitting import (
     Options,
     calibrated,
-    calibration_error,
     fit,
     knots_of,
 )
 from corpusmill.pipeline.filter.quality_signals.inputs import INPUTS, Input
-from corpusmill.pipeline.filter.quality_signals.model import SignalModel, from_bytes, logistic, to_bytes
+from corpusmill.pipeline.filter.quality_signals.model import SignalModel, from_bytes, to_bytes
 from corpusmill.pipeline.filter.signals.catalogue import text_specs
 
 Floats = npt.NDArray[np.float64]
