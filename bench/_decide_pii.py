@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from bench._decisions import Row
 from bench._pii_templates import FORMS, JUDGED, LAST, LATER, LOCALES, PROVIDERS
 from bench.peers import NotMeasured, Peer, ask, write_documents
-from bench.redact import LABELLED, NANO, PRESIDIO, _found, labelled
+from bench.redact import LABELLED, NANO, PRESIDIO, labelled
 
 FAKER = Peer("faker", ("faker==40.63.0",), "fill_templates.py")
 COPIES, SEED = 12, 22
@@ -283,6 +283,3 @@ def rows(task: Task, file: Path | None) -> list[Row]:
         judged_on = f"{name} ({len(items)} texts, {labels} labels)"
         found.append(Row(task.decision, judged_on, f1, peers, task.wanted.get(name.rpartition(" ")[2]), note))
     return found
-
-
-__all__ = ["Item", "Task", "_found", "identifier_kinds", "rows"]

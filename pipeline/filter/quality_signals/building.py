@@ -21,7 +21,7 @@ from corpusmill.pipeline.filter.classifiers.building import (
 )
 from corpusmill.pipeline.filter.classifiers.calibration import calibration_error
 from corpusmill.pipeline.filter.classifiers.labelled import Labelled, concatenated
-from corpusmill.pipeline.filter.classifiers.training import Evaluation, choose_threshold, evaluation, rounded
+from corpusmill.pipeline.filter.classifiers.training import choose_threshold, evaluation, rounded
 from corpusmill.pipeline.filter.quality_signals.inputs import WORDS
 from corpusmill.pipeline.filter.quality_signals.measure import columns_of, readable_by, score_of
 from corpusmill.pipeline.filter.quality_signals.model import SignalModel, strongest, to_bytes
@@ -156,6 +156,3 @@ def worked(model: SignalModel, texts: Sequence[str]) -> list[str]:
         short = " ".join(text.split()).replace("|", "¦")
         rows.append([short if len(short) <= SHOWN else f"{short[:SHOWN]}…", float(scores[row]), weighed])
     return ["## Examples", table(["text", "score", "weighed most: value, contribution"], rows)]
-
-
-__all__ = ["Evaluation", "build_on_signals", "how", "sets_table", "shapes", "worked", "written"]
