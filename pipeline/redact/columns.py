@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 
 from corpusmill.pipeline.redact import Hit, Kind, phone_words
-from corpusmill.pipeline.redact.identifier_labels import LABELS, NUMBERED, fold
+from corpusmill.pipeline.redact.identifier_labels import KINDS, LABELS, NUMBERED, fold
 from corpusmill.pipeline.redact.identifiers import is_date, is_plausible
 from corpusmill.pipeline.redact.kernels.heads import heads
 
+_NAMED = frozenset(("phone", *KINDS))  # what a head may name
 DELIMITERS = b",;\t|"
 _LONGEST_HEAD = 40  # bytes: a longer one is a sentence
 _CELL = {
@@ -28,6 +29,8 @@ _VALUE = re.compile(rb"[A-Za-z0-9]+(?:[-/._ ][A-Za-z0-9]+)*")
 
 def cells(buffer: bytes, kinds: frozenset[Kind]) -> Iterator[Hit]:
     """Finds of `kinds` in the tables of a buffer of separated texts."""
+    if kinds.isdisjoint(_NAMED):
+        return
     for start in heads(buffer):
         end = buffer.find(b"\0", start)
         head, _, rows = buffer[start : end if end >= 0 else len(buffer)].partition(b"\n")
