@@ -1,4 +1,4 @@
-"""The features of a range of tokens, and the weighted sum of them: one enumeration for training and for scoring.
+"""The features of a range of tokens, for training here and for scoring in `sums.py`.
 
 Each is a number in [0, buckets). Of every distinct token: itself, and its character n-grams of 2 to 5 with its ends marked, whose
 values are 1 / sqrt(how many the token has), so that they count as much as the token, however long it is. Of tokens that are near
@@ -11,7 +11,6 @@ The values of a range are divided by the square root of their squares' sum (equa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,15 +23,8 @@ LEAST, MOST = 2, 5  # characters of an n-gram
 NEAR = 4  # tokens: how far from a token with a class words are looked at
 REACH, LAST_REACH = 8, 5  # tokens to the next class of a run, and from the second to the third
 _PAIRS_OF_CLASS = 2  # the next two tokens with a class
-_BESIDE: Final = 16  # no token has more features than this beside its own
+MOST_BESIDE: Final = 1 + 1 + _PAIRS_OF_CLASS + 1 + 2 * NEAR  # no token has more features beside its own
 
-LABELS = 5  # how many a model has
-ROW = 8  # of a table: labels, and what else is known of the row
-_COUNT, _RANGE = (
-    5,
-    6,
-)  # in a row of totals: its part of the squares, and 1 + the last range that had the token
-UNIT = 64  # sums are kept in whole numbers of 1 / UNIT of a weight, whatever their order
 KNOWN, CLASS = 128, 127  # a token that training knew; the bits of its class
 
 
@@ -61,9 +53,9 @@ class Extracted(NamedTuple):
 
 def extracted(found: Tokens, ranges: Array, values: Array, buckets: int) -> Extracted:
     """Those of tokens [ranges[r, 0], ranges[r, 1]). `values` are the tokens' own (`looked_up`); `buckets` is a power of two."""
-    distinct = _distinct(found, buckets)
-    room = int(_room(found, ranges).sum())
-    out = Extracted(np.empty(room, np.int32), np.empty(room, np.float32), np.zeros(len(ranges) + 1, np.int64))
+    distinct = distinct_of(found, buckets)
+    most = int(_most(found, ranges).sum())
+    out = Extracted(np.empty(most, np.int32), np.empty(most, np.float32), np.zeros(len(ranges) + 1, np.int64))
     _extract(found, ranges, values, distinct, np.zeros(buckets, np.uint8), out)
     return out._replace(
         features=out.features[: out.offsets[-1]].copy(), values=out.values[: out.offsets[-1]].copy()
@@ -77,34 +69,7 @@ def looked_up(found: Tokens, table: Lexicon) -> Array:
     return values
 
 
-def summed(found: Tokens, parts: Sequence[Array], values: Array, weights: Array) -> list[Array]:
-    """For each array of ranges, float64[R, LABELS]: the sums of the features' values by their weights.
-
-    `weights` is int16[buckets, ROW] (`rows_of`), buckets a power of two.
-    """
-    distinct = _distinct(found, len(weights))
-    totals = np.zeros((len(distinct.offsets) - 1, ROW), np.int32)
-    _total(distinct, weights, totals)
-    ranges = np.concatenate(parts)
-    # In the order of the text: a sentence finds the weights of its window in the processor's cache.
-    order = np.argsort(ranges[:, 0], kind="stable")
-    most = _BESIDE * int((ranges[:, 1] - ranges[:, 0]).max(initial=1))
-    had = np.zeros(1 << (2 * most).bit_length(), np.int64)
-    near = np.empty(most, np.int32)
-    sums, squares = np.zeros((len(ranges), LABELS), np.int64), np.zeros(len(ranges), np.int64)
-    _sum(found, ranges, order, values, distinct.numbers, totals, weights, had, near, sums, squares)
-    scores = sums / (UNIT * np.sqrt(np.maximum(squares, 1)))[:, None]
-    return np.split(scores, np.cumsum([len(part) for part in parts])[:-1])
-
-
-def rows_of(weights: Array) -> Array:
-    """int16[buckets, ROW]: each feature's weights within one line of the processor's cache."""
-    rows = np.zeros((len(weights), ROW), np.int16)
-    rows[:, :LABELS] = weights
-    return rows
-
-
-class _Distinct(NamedTuple):
+class Distinct(NamedTuple):
     """The distinct tokens of a batch, and their own features: a token's n-grams are hashed once."""
 
     numbers: Array  # int32[tokens]: which of them each is
@@ -112,20 +77,20 @@ class _Distinct(NamedTuple):
     offsets: Array  # int64[distinct + 1]: features of each, the token first
 
 
-def _distinct(found: Tokens, buckets: int) -> _Distinct:
+def distinct_of(found: Tokens, buckets: int) -> Distinct:
     count = len(found.starts)
     numbers, firsts = np.empty(count, np.int32), np.empty(count, np.int64)
     size = 1 << max(4, (2 * count).bit_length())
     firsts = firsts[: int(_number(found.hashes, np.full(size, -1, np.int32), numbers, firsts))]
-    room = int(((found.ends[firsts] - found.starts[firsts] + 2) * (MOST - LEAST + 1) + 1).sum())
-    features, offsets = np.empty(room, np.int32), np.zeros(len(firsts) + 1, np.int64)
+    most = int(((found.ends[firsts] - found.starts[firsts] + 2) * (MOST - LEAST + 1) + 1).sum())
+    features, offsets = np.empty(most, np.int32), np.zeros(len(firsts) + 1, np.int64)
     _own(found, firsts, np.uint64(buckets - 1), features, offsets)
-    return _Distinct(numbers, features, offsets)
+    return Distinct(numbers, features, offsets)
 
 
-def _room(found: Tokens, ranges: Array) -> Array:
+def _most(found: Tokens, ranges: Array) -> Array:
     """int64[R]: no range has more features than this."""
-    each = (found.ends - found.starts + 2) * (MOST - LEAST + 1) + _BESIDE
+    each = (found.ends - found.starts + 2) * (MOST - LEAST + 1) + MOST_BESIDE
     before = np.concatenate([[0], np.cumsum(each)])
     return np.asarray(before[ranges[:, 1]] - before[ranges[:, 0]])
 
@@ -189,33 +154,20 @@ def _own(found: Any, firsts: Any, mask: Any, features: Any, offsets: Any) -> Non
         offsets[d + 1] = n
 
 
-@compiled
-def _total(distinct: Any, weights: Any, totals: Any) -> None:
-    for d in range(len(totals)):
-        first, last = distinct.offsets[d], distinct.offsets[d + 1]
-        totals[d, _COUNT] = 1 + (last - first > 1)
-        for label in range(LABELS):
-            grams = 0
-            for k in range(first + 1, last):
-                grams += weights[distinct.features[k], label]
-            value = np.float64(weights[distinct.features[first], label])
-            if last - first > 1:
-                value += grams / np.sqrt(np.float64(last - first - 1))
-            totals[d, label] = np.int32(np.rint(UNIT * value))
-
-
-@compiled
-def _between(found: Any, t: Any, first: Any, last: Any, values: Any, mask: Any, out: Any) -> Any:
-    """Write to `out` the features that token `t` has with others of [first, last), and those of its class; how many."""
-    hashes = found.hashes
-    n = 0
+@compiled(inline="always")
+def between(hashes: Any, values: Any, t: Any, first: Any, last: Any, mask: Any, near: Any, n: Any) -> Any:
+    """Write to `near`, from `n` on, the features that token `t` has with others of [first, last), and those of its class,
+    each with the first and the last token that it needs; where they end."""
+    features, lows, highs = near
     if t > first:
-        out[0] = mixed(mixed(hashes[t - 1], hashes[t]), 2) & mask
-        n = 1
+        features[n] = mixed(mixed(hashes[t - 1], hashes[t]), 2) & mask
+        lows[n], highs[n] = t - 1, t
+        n += 1
     own = values[t] & CLASS
     if own == 0:
         return n
-    out[n] = mixed(mixed(np.uint64(own), 1), 4) & mask
+    features[n] = mixed(mixed(np.uint64(own), 1), 4) & mask
+    lows[n], highs[n] = t, t
     n += 1
     seen = 0
     for u in range(t + 1, min(last, t + 1 + REACH)):
@@ -224,19 +176,22 @@ def _between(found: Any, t: Any, first: Any, last: Any, values: Any, mask: Any, 
             continue
         seen += 1
         pair = mixed(np.uint64(own), second)
-        out[n] = mixed(mixed(pair, 2), 4) & mask
+        features[n] = mixed(mixed(pair, 2), 4) & mask
+        lows[n], highs[n] = t, u
         n += 1
         if seen == _PAIRS_OF_CLASS:
             break
         for v in range(u + 1, min(last, u + 1 + LAST_REACH)):
             third = values[v] & CLASS
             if third:
-                out[n] = mixed(mixed(mixed(pair, third), 3), 4) & mask
+                features[n] = mixed(mixed(mixed(pair, third), 3), 4) & mask
+                lows[n], highs[n] = t, v
                 n += 1
                 break
     for u in range(max(first, t - NEAR), min(last, t + NEAR + 1)):
         if u != t:
-            out[n] = mixed(mixed(mixed(np.uint64(own), hashes[u]), 1 if u > t else 2), 5) & mask
+            features[n] = mixed(mixed(mixed(np.uint64(own), hashes[u]), 1 if u > t else 2), 5) & mask
+            lows[n], highs[n] = min(t, u), max(t, u)
             n += 1
     return n
 
@@ -245,7 +200,8 @@ def _between(found: Any, t: Any, first: Any, last: Any, values: Any, mask: Any, 
 def _extract(found: Any, ranges: Any, values: Any, distinct: Any, seen: Any, out: Any) -> None:
     mask = np.uint64(len(seen) - 1)
     had = np.full(len(distinct.offsets), -1, np.int64)
-    near = np.empty(_BESIDE, np.int32)
+    features = np.empty(MOST_BESIDE, np.int32)
+    near = features, np.empty(MOST_BESIDE, np.int32), np.empty(MOST_BESIDE, np.int32)
     n = 0
     for r in range(len(ranges)):
         first, last = ranges[r, 0], ranges[r, 1]
@@ -262,10 +218,10 @@ def _extract(found: Any, ranges: Any, values: Any, distinct: Any, seen: Any, out
                     n += 1
         alone = n
         for t in range(first, last):
-            for k in range(_between(found, t, first, last, values, mask, near)):
-                if not seen[near[k]]:
-                    seen[near[k]] = 1
-                    out.features[n], out.values[n] = near[k], 1
+            for k in range(between(found.hashes, values, t, first, last, mask, near, 0)):
+                if not seen[features[k]]:
+                    seen[features[k]] = 1
+                    out.features[n], out.values[n] = features[k], 1
                     n += 1
         for k in range(alone, n):
             seen[out.features[k]] = 0
@@ -273,47 +229,3 @@ def _extract(found: Any, ranges: Any, values: Any, distinct: Any, seen: Any, out
         for k in range(begin, n):
             out.values[k] /= length
         out.offsets[r + 1] = n
-
-
-@compiled
-def _sum(
-    found: Any, ranges: Any, order: Any, values: Any, numbers: Any, totals: Any, weights: Any, had: Any, near: Any,
-    sums: Any, squares: Any,
-) -> None:  # fmt: skip
-    mask, slots = np.uint64(len(weights) - 1), np.uint64(len(had) - 1)
-    beside = np.empty(_BESIDE, np.int32)
-    for number, r in enumerate(order):
-        first, last, mark = ranges[r, 0], ranges[r, 1], (np.int64(number) + 1) << 32
-        count = n = 0
-        a = b = c = d = e = np.int64(0)
-        for t in range(first, last):
-            row = numbers[t]
-            if totals[row, _RANGE] != number + 1:
-                totals[row, _RANGE] = number + 1
-                count += totals[row, _COUNT]
-                a += totals[row, 0]
-                b += totals[row, 1]
-                c += totals[row, 2]
-                d += totals[row, 3]
-                e += totals[row, 4]
-            for k in range(_between(found, t, first, last, values, mask, beside)):
-                # A small table of what the range has had; entries of other ranges are free slots.
-                slot = np.uint64(beside[k]) & slots
-                while had[slot] > mark and had[slot] != mark + beside[k] + 1:
-                    slot = (slot + np.uint64(1)) & slots
-                if had[slot] < mark:
-                    had[slot] = mark + beside[k] + 1
-                    near[n] = beside[k]
-                    n += 1
-        squares[r] = count + n
-        # Apart from what finds them: the processor waits for several of these rows at a time.
-        x = y = z = v = w = np.int64(0)
-        for k in range(n):
-            f = near[k]
-            x += weights[f, 0]
-            y += weights[f, 1]
-            z += weights[f, 2]
-            v += weights[f, 3]
-            w += weights[f, 4]
-        sums[r, 0], sums[r, 1], sums[r, 2] = a + UNIT * x, b + UNIT * y, c + UNIT * z
-        sums[r, 3], sums[r, 4] = d + UNIT * v, e + UNIT * w

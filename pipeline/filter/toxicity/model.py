@@ -19,15 +19,8 @@ from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers.calibration import logistic
 from corpusmill.pipeline.filter.classifiers.fasttext_model import check
 from corpusmill.pipeline.filter.text.view import Array
-from corpusmill.pipeline.filter.toxicity.features import (
-    KNOWN,
-    LABELS,
-    Lexicon,
-    lexicon,
-    looked_up,
-    rows_of,
-    summed,
-)
+from corpusmill.pipeline.filter.toxicity.features import KNOWN, Lexicon, lexicon, looked_up
+from corpusmill.pipeline.filter.toxicity.sums import LABELS, rows_of, summed
 from corpusmill.pipeline.filter.toxicity.tokens import Tokens
 
 FILE: Final = "toxicity.safetensors"

@@ -120,7 +120,7 @@ def mixed(h: Any, value: Any) -> Any:
     return x ^ (x >> np.uint64(29))
 
 
-@compiled
+@compiled(inline="always")
 def _hash(points: Any, first: Any, last: Any) -> Any:
     h = np.uint64(7)
     for k in range(first, last):
@@ -133,12 +133,22 @@ def _swapped(c: Any) -> Any:
     return c == 33 or c == 36 or c == 42 or c == 64  # ! $ * @
 
 
-@compiled
+@compiled(inline="always")
 def _word(data: Any, i: Any, end: Any, kinds: Any, fold: Any, letters: Any, points: Any, o: Any) -> Any:
     """Read the word at byte `i` into points[o:]: (byte behind it, end in `points`, its letters)."""
     start, some, odd = o, 0, 0
     before, same, repeats = np.int64(-1), 0, False  # the last letter, and how often in a row
     numeric = 48 <= data[i] <= 57
+    while i < end and 97 <= data[i] | 32 <= 122:  # most words are letters of ASCII and no more
+        f = np.int64(data[i] | 32)
+        points[o] = f
+        o, i = o + 1, i + 1
+        same = same + 1 if f == before else 1
+        before = f
+        repeats |= same > 2
+    some = o - start
+    if i < end and data[i] == 32 and not repeats:
+        return i, o, some
     while i < end:
         c, size = decode(data, i)
         kind = kinds[c]

@@ -10,15 +10,8 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.filter.toxicity import features
-from corpusmill.pipeline.filter.toxicity.features import (
-    KNOWN,
-    LABELS,
-    extracted,
-    lexicon,
-    looked_up,
-    rows_of,
-    summed,
-)
+from corpusmill.pipeline.filter.toxicity.features import KNOWN, extracted, lexicon, looked_up
+from corpusmill.pipeline.filter.toxicity.sums import BLOCK, LABELS, rows_of, summed
 from corpusmill.pipeline.filter.toxicity.tokens import hash_of
 from tests.pipeline.filter.toxicity.test_tokens import read
 
@@ -134,6 +127,28 @@ def test_sums_of_several_arrays_of_ranges_are_those_of_each() -> None:
     together = summed(found, [found.bounds, halves], values, rows)
     for part, sums in zip([found.bounds, halves], together, strict=True):
         assert (summed(found, [part], values, rows)[0] == sums).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12), st.integers(0, 2**32 - 1))
+def test_ranges_that_overlap_are_summed_as_if_alone(spans: list[tuple[int, int]], seed: int) -> None:
+    words = np.random.default_rng(seed).choice(["hate", "gay", "you", "the", "aa"], 60)
+    found = read([" ".join(words)])
+    values, rows = looked_up(found, TABLE), rows_of(WEIGHTS)
+    ranges = np.array([sorted(span) for span in spans], np.int64).reshape(-1, 2)
+    (together,) = summed(found, [ranges], values, rows)
+    for row, (first, last) in enumerate(ranges):
+        alone = read([" ".join(words[first:last])])
+        assert (summed(alone, [alone.bounds], looked_up(alone, TABLE), rows)[0][0] == together[row]).all()
+
+
+def test_a_range_longer_than_a_block() -> None:
+    words = (["you", "hate", "the", "gay", "people"] * BLOCK)[: 2 * BLOCK + 3]
+    found = read([" ".join(words)])
+    values, rows = looked_up(found, TABLE), rows_of(WEIGHTS)
+    ranges = np.array([[0, len(words)], [BLOCK - 1, BLOCK + 4], [5, 9]])
+    (sums,) = summed(found, [ranges], values, rows)
+    for row, (first, last) in enumerate(ranges):
+        np.testing.assert_allclose(sums[row], expected(words[first:last]) @ WEIGHTS, atol=0.5)
 
 
 def test_what_is_in_the_lexicon() -> None:

@@ -13,9 +13,10 @@ from scipy.optimize import minimize
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.toxicity import training
-from corpusmill.pipeline.filter.toxicity.features import KNOWN, LABELS
+from corpusmill.pipeline.filter.toxicity.features import KNOWN
 from corpusmill.pipeline.filter.toxicity.model import NAMES, Weights, from_weights, load, to_bytes
 from corpusmill.pipeline.filter.toxicity.scores import measured
+from corpusmill.pipeline.filter.toxicity.sums import LABELS
 from corpusmill.pipeline.filter.toxicity.tokens import hash_of
 from corpusmill.pipeline.filter.toxicity.training import (
     LabelledTexts,

@@ -1,0 +1,178 @@
+"""The weighted sums of the features of ranges of tokens: the score of each window and sentence, in one pass.
+
+Ranges that overlap (a sentence and its window) are summed together, block by block: a block's features are listed once, each
+with the tokens that it needs and with the one before it that is the same, and their weights fetched once, in a loop that does
+nothing else, so that the processor waits for many rows at a time. A range then adds up those that lie inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.filter.text.view import Array
+from corpusmill.pipeline.filter.toxicity.features import MOST_BESIDE, between, distinct_of
+from corpusmill.pipeline.filter.toxicity.tokens import Tokens
+
+LABELS = 5  # how many a model has
+ROW = 8  # of a table: labels, and what else is known of the row
+UNIT = 64  # sums are kept in whole numbers of 1 / UNIT of a weight, whatever their order
+BLOCK: Final = 1024  # tokens: what one listing covers, unless a range is longer
+_COUNT, _RANGE = 5, 6  # in a row of totals: its part of the squares, 1 + the last range that had the token
+
+
+class _Near(NamedTuple):
+    """A block's features, in the order of their tokens."""
+
+    features: Array  # int32
+    lows: Array  # int32: the first token that each needs
+    highs: Array  # int32: the last
+
+
+class _Listed(NamedTuple):
+    """What is known of a block's features beside that; all of it is written again for every block."""
+
+    starts: Array  # int64[tokens + 1]: where the features of each token begin
+    befores: Array  # int32: the one before that is the same feature, -1 if there is none
+    table: Array  # uint64: a hash table of features (upper half) with 1 + the last place of each
+    weights: Array  # int16[features, ROW]
+
+
+def rows_of(weights: Array) -> Array:
+    """int16[buckets, ROW]: each feature's weights within one line of the processor's cache."""
+    rows = np.zeros((len(weights), ROW), np.int16)
+    rows[:, :LABELS] = weights
+    return rows
+
+
+def summed(found: Tokens, parts: Sequence[Array], values: Array, weights: Array) -> list[Array]:
+    """For each array of ranges, float64[R, LABELS]: the sums of the features' values by their weights.
+
+    `values` are the tokens' own (`features.looked_up`), `weights` int16[buckets, ROW] (`rows_of`), buckets a power of two.
+    """
+    distinct = distinct_of(found, len(weights))
+    totals = np.zeros((len(distinct.offsets) - 1, ROW), np.int32)
+    _total(distinct, weights, totals)
+    ranges = np.concatenate(parts)
+    order = np.argsort(ranges[:, 0], kind="stable")
+    near, listed = _space(int((ranges[:, 1] - ranges[:, 0]).max(initial=BLOCK)))
+    sums, squares = np.zeros((len(ranges), LABELS), np.int64), np.zeros(len(ranges), np.int64)
+    wide = weights.view(np.uint64), listed.weights.view(np.uint64)
+    _sum(found.hashes, ranges, order, values, distinct.numbers, totals, near, listed, wide, sums, squares)
+    scores = sums / (UNIT * np.sqrt(np.maximum(squares, 1)))[:, None]
+    return np.split(scores, np.cumsum([len(part) for part in parts])[:-1])
+
+
+def _space(tokens: int) -> tuple[_Near, _Listed]:
+    """Space for the features of a block of so many tokens."""
+    most = MOST_BESIDE * tokens
+    near = _Near(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32))
+    listed = _Listed(
+        np.empty(tokens + 1, np.int64), np.empty(most, np.int32), np.empty(_slots(most), np.uint64),
+        np.empty((most, ROW), np.int16),
+    )  # fmt: skip
+    return near, listed
+
+
+@compiled
+def _slots(count: Any) -> Any:
+    """The size of a hash table of so many features."""
+    size = 16
+    while size < 2 * count:
+        size *= 2
+    return size
+
+
+@compiled
+def _total(distinct: Any, weights: Any, totals: Any) -> None:
+    for d in range(len(totals)):
+        first, last = distinct.offsets[d], distinct.offsets[d + 1]
+        totals[d, _COUNT] = 1 + (last - first > 1)
+        for label in range(LABELS):
+            grams = 0
+            for k in range(first + 1, last):
+                grams += weights[distinct.features[k], label]
+            value = np.float64(weights[distinct.features[first], label])
+            if last - first > 1:
+                value += grams / np.sqrt(np.float64(last - first - 1))
+            totals[d, label] = np.int32(np.rint(UNIT * value))
+
+
+@compiled
+def _link(features: Any, count: Any, table: Any, befores: Any) -> None:
+    """For each of `count` features, the place of the one before that is the same, or -1."""
+    size = _slots(count)
+    mask = np.uint64(size - 1)
+    table[:size] = 0
+    for k in range(count):
+        feature = np.uint64(features[k])
+        slot = feature & mask
+        while table[slot] != 0 and table[slot] >> np.uint64(32) != feature:
+            slot = (slot + np.uint64(1)) & mask
+        befores[k] = np.int32(table[slot] & np.uint64(0xFFFFFFFF)) - 1
+        table[slot] = feature << np.uint64(32) | np.uint64(k + 1)
+
+
+@compiled
+def _sum(
+    hashes: Any, ranges: Any, order: Any, values: Any, numbers: Any, totals: Any, near: Any, listed: Any, wide: Any,
+    sums: Any, squares: Any,
+) -> None:  # fmt: skip
+    features, lows, highs = near
+    starts, befores, table, weights = listed
+    rows, fetched = wide  # the model's weights and the block's, two of 64 bits a feature
+    mask = np.uint64(len(rows) - 1)
+    at = 0
+    while at < len(order):
+        begin, end = ranges[order[at], 0], ranges[order[at], 1]
+        stop = at + 1
+        while stop < len(order) and ranges[order[stop], 0] <= end and ranges[order[stop], 1] <= begin + BLOCK:
+            end = max(end, ranges[order[stop], 1])
+            stop += 1
+        count = 0
+        for t in range(begin, end):
+            starts[t - begin] = count
+            count = between(hashes, values, t, begin, end, mask, near, count)
+        starts[end - begin] = count
+        _link(features, count, table, befores)
+        for k in range(count):
+            fetched[k, 0] = rows[features[k], 0]
+            fetched[k, 1] = rows[features[k], 1]
+        for number in range(at, stop):
+            r = order[number]
+            first, last = ranges[r, 0], ranges[r, 1]
+            square = 0
+            a = b = c = d = e = np.int64(0)
+            for t in range(first, last):
+                row = numbers[t]
+                if totals[row, _RANGE] != number + 1:
+                    totals[row, _RANGE] = number + 1
+                    square += totals[row, _COUNT]
+                    a += totals[row, 0]
+                    b += totals[row, 1]
+                    c += totals[row, 2]
+                    d += totals[row, 3]
+                    e += totals[row, 4]
+            x = y = z = v = w = np.int64(0)
+            lowest = starts[first - begin]
+            for k in range(lowest, starts[last - begin]):
+                if lows[k] < first or highs[k] >= last:
+                    continue
+                before = befores[k]
+                while before >= lowest and (lows[before] < first or highs[before] >= last):
+                    before = befores[before]
+                if before >= lowest:
+                    continue  # the range has had it
+                square += 1
+                x += weights[k, 0]
+                y += weights[k, 1]
+                z += weights[k, 2]
+                v += weights[k, 3]
+                w += weights[k, 4]
+            squares[r] = square
+            sums[r, 0], sums[r, 1], sums[r, 2] = a + UNIT * x, b + UNIT * y, c + UNIT * z
+            sums[r, 3], sums[r, 4] = d + UNIT * v, e + UNIT * w
+        at = stop
