@@ -32,7 +32,7 @@ def table(rows: list[Row]) -> str:
             row.judged_on,
             f"{row.ours:.3f}",
             f"{best[1]:.3f} ({best[0]})" if best else "-",
-            f"{row.wanted:.2f}" if row.wanted is not None else "-",
+            f"{row.wanted:g}" if row.wanted is not None else "-",
             row.note,
         ]
         lines.append("| " + " | ".join(cells) + " |")

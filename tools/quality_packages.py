@@ -33,7 +33,9 @@ def fetch(folder: Path) -> None:
     if apt:
         subprocess.run(["apt-get", "download", "-qq", *apt], cwd=folder, check=True)
     if not list(folder.glob(f"{PAGES}-*.tgz")):
-        subprocess.run(["npm", "pack", "--silent", f"{PAGES}@3.2.0"], cwd=folder, check=True)
+        subprocess.run(
+            ["npm", "pack", "--silent", f"{PAGES}@3.2.0"], cwd=folder, check=True, stdout=subprocess.DEVNULL
+        )
 
 
 def package(folder: Path, name: str) -> Path:
