@@ -1,155 +1,160 @@
-"""Numba kernels compiled once for a machine: one folder, keyed by what the kernels are made of.
+"""Kernels compiled by Numba once for a machine: one folder, keyed by what the kernels are made of.
 
-Numba's own cache knows a function by the path and content of its file, whatever became of the functions that it calls in
-other files. Here the key is the content of a kernel's module and of all modules of this package that it imports, so that a
-change anywhere below compiles it again, and equal sources share what is compiled: between processes, checkouts and
-environments.
+`compiled` marks a function. At its first call with arguments of some types its machine code is loaded from the folder
+(`kernel_code`); only where it is not there is Numba imported and the function compiled (`kernel_compiler`). The key is the
+content of a kernel's module and of all modules of this package that it imports (`kernel_keys`).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-import re
+import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from functools import cache, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
+from uuid import uuid4
 
-import numba
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.sigutils import normalize_signature
-from numba.core.types import IntegerLiteral
+import numpy as np
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+from corpusmill.common import kernel_code
+from corpusmill.common.kernel_keys import folder_of
 
-PACKAGE = __name__.split(".")[0]
-ROOT = Path(__file__).parent.parent  # of the folders that stand for PACKAGE's subpackages
-_IMPORT = re.compile(
-    rf"^\s*(?:from|import) +({PACKAGE}(?:\.\w+)+)(?: +import +(\([^)]*\)|[^\n]*))?", re.MULTILINE
-)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
-_locked: set[Path] = set()  # by this process, for a kernel that calls itself
+_WORD = 1 << 63  # Python's integers from here on are uint64 to Numba
+
+_lock = threading.RLock()  # a kernel is loaded or compiled once
 
 
 @overload
-def compiled(function: Kernel) -> Kernel: ...
+def compiled(function: Function) -> Function: ...
 @overload
-def compiled(*, inline: Any) -> Callable[[Kernel], Kernel]: ...
+def compiled(*, inline: Any) -> Callable[[Function], Function]: ...
 def compiled(function: Any = None, *, inline: str = "never") -> Any:
-    """`numba.njit` without the GIL, kept in `cache_folder()`. `inline="always"` pastes the function into its callers.
+    """A function as a kernel: compiled without the GIL, kept in `cache_folder()`. `inline="always"` pastes it into the kernels that
+    call it.
 
     A process that needs a kernel while another one compiles it waits for that. Where the folder cannot be written, each
     compiles for itself.
     """
     if function is None:
-        return lambda given: _compiled(given, inline)
-    return _compiled(function, inline)
+        return lambda given: Kernel(given, inline)
+    return Kernel(function, inline)
 
 
-def cache_folder() -> Path:
-    """`$CORPUSMILL_KERNEL_CACHE`, or `corpusmill/kernels` in the user's cache folder; below it, one for each Numba."""
-    given = os.environ.get("CORPUSMILL_KERNEL_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given or Path(base, "corpusmill", "kernels")) / f"numba-{numba.__version__}"
+class Kernel:
+    """A compiled function. Its arguments are arrays, numbers, and tuples of them; kernels call each other inside Numba."""
 
+    def __init__(self, function: Callable[..., Any], inline: str) -> None:
+        self.py_func = function  # this name and the next are those by which Numba knows what to paste
+        self.targetoptions = {"inline": inline}
+        self._defaults: tuple[Any, ...] = getattr(function, "__defaults__", None) or ()
+        self._entries: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self.__doc__, self.__name__, self.__module__ = (
+            function.__doc__,
+            function.__name__,
+            function.__module__,
+        )
+        self.__wrapped__ = function
 
-def _compiled(function: Callable[..., Any], inline: Any) -> Any:
-    dispatcher: Any = numba.njit(nogil=True, inline=inline)(function)
-    compile_ = dispatcher.compile
-    with suppress(RuntimeError):  # no locator: the folder cannot be written
-        dispatcher._cache = _Cache(function)  # type: ignore[no-untyped-call]
-        file = Path(dispatcher._cache.cache_path, f"{function.__qualname__}.lock")
-        compile_ = partial(_alone, file, compile_)
-    dispatcher.compile = partial(_once_for_integers, compile_)
-    return dispatcher
+    def __call__(self, *arguments: Any) -> Any:
+        lacking = self.py_func.__code__.co_argcount - len(arguments)
+        if lacking > 0 and self._defaults:
+            arguments += self._defaults[-lacking:]
+        kinds = tuple(map(_kind, arguments))
+        entry = self._entries.get(kinds)
+        if entry is None:
+            with _lock:
+                entry = self._entries.get(kinds) or self._entry(kinds, arguments)
+                self._entries[kinds] = entry
+        return entry(*arguments)
 
+    def __repr__(self) -> str:
+        return f"<kernel {self.__module__}.{self.py_func.__qualname__}>"
 
-def _once_for_integers(compile_: Callable[[Any], Any], signature: Any) -> Any:
-    """Numba would compile a kernel again for each integer constant that another kernel passes to it."""
-    types, _ = normalize_signature(signature)  # type: ignore[no-untyped-call]
-    return compile_(tuple(kind.literal_type if isinstance(kind, IntegerLiteral) else kind for kind in types))
+    @property
+    def compiles(self) -> bool:
+        """Whether Numba has been needed for it in this process."""
+        return "dispatcher" in vars(self)
 
+    @cached_property
+    def dispatcher(self) -> Any:
+        """Numba's form of it."""
+        from corpusmill.common.kernel_compiler import dispatcher
 
-def _alone(file: Path, compile_: Callable[[Any], Any], signature: Any) -> Any:
-    """What another process has compiled, or is compiling, is loaded here. Kernels that this one calls have locks of their
-    own: calls make no circle, so neither do the waits."""
-    with global_compiler_lock, ExitStack() as stack:  # before the file's, as Numba takes it for each kernel
-        if file not in _locked:
-            with suppress(OSError):  # a file system without locks
-                lock = stack.enter_context(file.open("w"))
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                _locked.add(file)
-                stack.callback(_locked.discard, file)
-        return compile_(signature)
+        return dispatcher(self.py_func, self.targetoptions["inline"])
 
+    @property
+    def _numba_type_(self) -> Any:
+        """How Numba finds it where another kernel calls it."""
+        from numba.core.types import Dispatcher
 
-class _ByContent(_CacheLocator):
-    """A folder for each state of a module and of what it imports."""
+        return Dispatcher(self.dispatcher)
 
-    def __init__(self, function: Callable[..., Any], file: str) -> None:
-        self._line = function.__code__.co_firstlineno
-        self._digest = digest(function.__module__, Path(file))
-        self._path = cache_folder() / f"{function.__module__.removeprefix(PACKAGE + '.')}-{self._digest[:16]}"
+    def _entry(self, kinds: tuple[Any, ...], arguments: tuple[Any, ...]) -> Callable[..., Any]:
+        file = self._file(kinds)
+        code = None if file is None else _read(file)
+        if code is not None:
+            return kernel_code.loaded(code, self.py_func)
+        from corpusmill.common.kernel_compiler import compiled_for
 
-    def get_cache_path(self) -> str:
-        return str(self._path)
+        entry, code = compiled_for(self.dispatcher, arguments)
+        if file is not None and code is not None:
+            _write(file, code.to_bytes())
+        return entry
 
-    def get_source_stamp(self) -> str:
-        return self._digest
-
-    def get_disambiguator(self) -> str:
-        return str(self._line)
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _ByContent | None:
-        found = cls(py_func, py_file)
-        try:
-            found.ensure_cache_path()  # type: ignore[no-untyped-call]
-        except OSError:
+    def _file(self, kinds: tuple[Any, ...]) -> Path | None:
+        if kernel_code.natives() is None:
             return None
-        return found
+        what = f"{_processor()} {self.py_func.__code__.co_firstlineno} {_text(kinds)}"
+        name = f"{self.py_func.__qualname__}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.code"
+        return folder_of(self.py_func) / name
 
 
-class _Impl(CompileResultCacheImpl):
-    _locator_classes = [_ByContent]  # noqa: RUF012 (as Numba has it)
+def _kind(value: Any) -> Any:
+    """What Numba compiles anew for: the type of an argument, hashable."""
+    kind = type(value)
+    if kind is np.ndarray:
+        flags = value.flags
+        order = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return value.dtype, value.ndim, order, flags.writeable, flags.aligned
+    if kind is int:
+        return int if -_WORD <= value < _WORD else np.uint64
+    if isinstance(value, tuple):
+        return kind, *map(_kind, value)
+    return kind
 
 
-class _Cache(FunctionCache):
-    _impl_class = _Impl
-
-
-@cache
-def digest(module: str, file: Path) -> str:
-    """SHA-256 (hex) of a module's source and of the sources of this package that it imports, however far."""
-    found, todo = {module: file.read_bytes()}, [file.read_bytes()]
-    while todo:
-        for name in _imports(todo.pop().decode("utf-8")):
-            if name not in found and (source := _source(name)) is not None:
-                found[name] = source
-                todo.append(source)
-    whole = hashlib.sha256()
-    for name in sorted(found):
-        whole.update(name.encode() + b"\0" + hashlib.sha256(found[name]).digest())
-    return whole.hexdigest()
-
-
-def _imports(source: str) -> set[str]:
-    """Modules of this package that a source names in imports, and what may be modules among the names taken from them."""
-    found = set()
-    for module, names in _IMPORT.findall(source):
-        found |= {module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))}
-    return found
+def _text(kind: Any) -> str:
+    """A kind in words that are the same in every process."""
+    if isinstance(kind, tuple):
+        return f"({', '.join(map(_text, kind))})"
+    if isinstance(kind, type):
+        return f"{kind.__module__}.{kind.__qualname__}{getattr(kind, '_fields', '')}"
+    return kind.str if isinstance(kind, np.dtype) else repr(kind)
 
 
 @cache
-def _source(module: str) -> bytes | None:
-    """The bytes of a module of this package; of a package, its `__init__.py`; None if there is none."""
-    place = ROOT.joinpath(*module.split(".")[1:])
-    for file in (place.with_suffix(".py"), place / "__init__.py"):
-        if file.is_file():
-            return file.read_bytes()
-    return None
+def _processor() -> str:
+    # Numba's own settings (NUMBA_OPT, NUMBA_CPU_NAME, ...) change what it compiles.
+    settings = sorted(pair for pair in os.environ.items() if pair[0].startswith("NUMBA_"))
+    return f"{kernel_code.processor()} {settings}"
+
+
+def _read(file: Path) -> kernel_code.Code | None:
+    try:
+        return kernel_code.from_bytes(file.read_bytes())
+    except OSError:
+        return None
+
+
+def _write(file: Path, data: bytes) -> None:
+    """In one piece, or not at all: other processes read it."""
+    part = file.with_suffix(f".{uuid4().hex}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(file)
+    except OSError:
+        part.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ def manifest_name(stage: str) -> str:
 class Strict(BaseModel):
     """Frozen, and closed to unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def to_json(self) -> bytes:
         """The bytes of a published file that holds it."""

@@ -115,7 +115,9 @@ class WidsIndex(Strict):
     )  # sums over its tars; its line in the set says them too
 
     # The key that wids readers know the format by; pydantic fields cannot begin with '_'.
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, populate_by_name=True, serialize_by_alias=True
+    )
 
     kind: Literal["wids-shard-index-v1"] = Field(default="wids-shard-index-v1", alias="__kind__")
     wids_version: Literal[1] = 1

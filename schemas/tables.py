@@ -37,7 +37,7 @@ ARROW_TYPES = {"float": pa.float32(), "int": pa.int64(), "bool": pa.bool_(), "st
 class SignalSpec(BaseModel):
     """What one signal column holds. Its name is `<family>.<value>`, such as `gopher.mean_word_length`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     name: str = Field(pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$")
     dtype: Literal["float", "int", "bool", "string"]

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.common.stored_tables import stored
 from corpusmill.pipeline.bpe.kernels.buffers import load, pointer, trailing_zeros
 
 # Bits of a character's classes.
@@ -85,7 +86,7 @@ def classes(wanted: int) -> Classes:
     return pack(bits)
 
 
-@lru_cache(maxsize=16)
+@stored(packages=("tokenizers",))
 def members(bit: int) -> npt.NDArray[np.uint32]:
     """The code points of one class, in order."""
     from tokenizers import Regex, normalizers, pre_tokenizers

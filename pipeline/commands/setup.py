@@ -42,7 +42,7 @@ def warmup() -> None:
     import tempfile
     import time
 
-    from corpusmill.common.kernel_cache import cache_folder
+    from corpusmill.common.kernel_keys import cache_folder
 
     started = time.monotonic()
     before = _compiled()
@@ -56,7 +56,7 @@ def warmup() -> None:
 
 def _compiled() -> int:
     """Compiled functions in the cache: one file for each and the types that it was compiled for."""
-    from corpusmill.common.kernel_cache import cache_folder
+    from corpusmill.common.kernel_keys import cache_folder
 
     return sum(1 for _ in cache_folder().glob("*/*.nbc"))
 

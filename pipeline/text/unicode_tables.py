@@ -21,6 +21,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from corpusmill.common.stored_tables import stored
+
 U32 = npt.NDArray[np.uint32]
 VERSION: Final = "14.0.0"  # of Unicode, in the tables that are files of the package
 CODE_POINTS: Final = 0x110000
@@ -165,7 +167,7 @@ def _category_bits(category: str) -> int:
     return by_kind.get(category[0], OTHER)
 
 
-@lru_cache(maxsize=1)
+@stored()
 def class_table() -> npt.NDArray[np.uint16]:
     """Bits per code point, uint16[0x110000], from this Python's `unicodedata`."""
     table = np.full(CODE_POINTS, OTHER, np.uint16)
@@ -189,11 +191,10 @@ def class_table() -> npt.NDArray[np.uint16]:
     ):  # fmt: skip
         for char in chars:
             table[ord(char)] |= bit
-    table.flags.writeable = False
     return table
 
 
-@lru_cache(maxsize=1)
+@stored()
 def tool_table() -> npt.NDArray[np.uint16]:
     """Bits per code point, uint16[0x110000]: those that spaCy's and datatrove's rules and UAX #29 look at."""
     known = class_table()
@@ -227,11 +228,10 @@ def tool_table() -> npt.NDArray[np.uint16]:
         for char in chars:
             table[ord(char)] |= what
     table[(table & SPACY_LOWER) != 0] |= BEFORE_STOP
-    table.flags.writeable = False
     return table
 
 
-@lru_cache(maxsize=1)
+@stored()
 def word_break_table() -> npt.NDArray[np.uint8]:
     """Class per code point for the word breaks of UAX #29, uint8[0x110000]."""
     bits = tool_table()
@@ -255,7 +255,6 @@ def word_break_table() -> npt.NDArray[np.uint8]:
             table[ord(char)] = own
     table[0x066B], table[0x202F] = WB_NUMBER, WB_JOINER
     table[0x1F3FB:0x1F400] = WB_EXTEND
-    table.flags.writeable = False
     return table
 
 
@@ -273,7 +272,7 @@ def joins_table() -> npt.NDArray[np.uint8]:
     return table
 
 
-@lru_cache(maxsize=1)
+@stored()
 def lower_table() -> npt.NDArray[np.int32]:
     """The lower case of each code point, int32[0x110000]; itself where that is not one code point."""
     table = np.arange(CODE_POINTS, dtype=np.int32)
@@ -281,7 +280,6 @@ def lower_table() -> npt.NDArray[np.int32]:
         lower = chr(point).lower()
         if len(lower) == 1:
             table[point] = ord(lower)
-    table.flags.writeable = False
     return table
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.common import kernel_cache
+from corpusmill.common import kernel_keys
 from tests.conftest import IMPORT_PATH
 
 USE = """
@@ -19,30 +19,103 @@ from corpusmill.pipeline.engine.unionfind import components
 import numpy as np
 ends = np.array([0, 1]), np.array([1, 2])
 assert components(4, *ends).tolist() == [0, 0, 0, 3]
+from corpusmill.common.kernel_cache import Kernel
 from corpusmill.pipeline.engine import unionfind
-kernels = [k for k in vars(unionfind).values() if hasattr(k, "stats")]
-print(sum(sum(k.stats.cache_hits.values()) for k in kernels), sum(sum(k.stats.cache_misses.values()) for k in kernels))
+kernels = [k.dispatcher for k in vars(unionfind).values() if isinstance(k, Kernel) and k.compiles]
+print("numba" in sys.modules, sum(sum(k.stats.cache_misses.values()) for k in kernels))
 """
 
 
-def hits_and_misses(folder: Path) -> tuple[int, int]:
+def numba_and_misses(folder: Path) -> tuple[bool, int]:
+    """Whether a process that used a kernel imported Numba, and how many it compiled."""
+    numba, misses = printed(folder, USE).split()
+    return numba == "True", int(misses)
+
+
+def printed(folder: Path, script: str) -> str:
+    """What a process prints."""
     env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "CORPUSMILL_KERNEL_CACHE": str(folder)}
-    done = subprocess.run([sys.executable, "-c", USE], env=env, capture_output=True, text=True, check=True)
-    hits, misses = map(int, done.stdout.split())
-    return hits, misses
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
-def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
-    hits, misses = hits_and_misses(tmp_path)
-    assert hits == 0 and misses > 0
-    hits, misses = hits_and_misses(tmp_path)
-    assert hits > 0 and misses == 0
+def test_a_second_process_compiles_nothing_and_needs_no_numba(tmp_path: Path) -> None:
+    numba, misses = numba_and_misses(tmp_path)
+    assert numba and misses > 0
+    assert numba_and_misses(tmp_path) == (False, 0)
+
+
+def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
+    numba_and_misses(tmp_path)
+    for file in tmp_path.rglob("*.code"):
+        whole = file.read_bytes()
+        for damaged in (whole[:-9], whole[: len(whole) // 2], b"", b"{}", whole[:-9] + b"\0" * 9):
+            file.write_bytes(damaged)
+            assert numba_and_misses(tmp_path) == (True, 0)  # Numba has its own copy
+            assert file.read_bytes() == whole
+
+
+VALUES = """
+import sys
+import numpy as np
+from typing import NamedTuple
+from corpusmill.common.kernel_cache import compiled
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+@compiled
+def several(pair, factor, offset=3):
+    if factor == 0:
+        raise ValueError("no factor")
+    return pair.a * factor + offset, pair.b.sum(), len(pair.a) > 2
+
+@compiled
+def outer(x):
+    return several(Pair(x, x), 2)[0]
+
+small = np.arange(3, dtype=np.int16)
+for x in (small, small.astype(np.float64), np.arange(6.0)[::2], np.asfortranarray(np.ones((2, 2))), small.view()):
+    scaled, total, long = several(Pair(x, x), 2)
+    assert scaled.tolist() == (x * 2 + 3).tolist() and total == x.sum() and long is (len(x) > 2), x
+    assert several(Pair(x, x), 2.5, 1)[0].tolist() == (x * 2.5 + 1).tolist()
+assert several(Pair(small, small), np.int64(2))[0].tolist() == [3, 5, 7]
+assert several(Pair(small, small), 2**63)[1] == 3
+assert outer(small).tolist() == [3, 5, 7]
+print("numba" in sys.modules)
+for _ in range(2):
+    try:
+        several(Pair(small, small), 0)
+    except ValueError as error:
+        assert str(error) == "no factor"
+    else:
+        raise AssertionError("nothing raised")
+import numba
+assert numba.njit(lambda x: several(Pair(x, x), 2)[0])(small).tolist() == [3, 5, 7]
+"""
+
+
+def test_what_is_loaded_gives_what_was_compiled(tmp_path: Path) -> None:
+    """Types of arrays, numbers and tuples apart; arrays, tuples and exceptions out; and beside Numba, imported afterwards."""
+    script = tmp_path / "values.py"
+    script.write_text(VALUES)
+    run = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import values"
+    assert [printed(tmp_path / "cache", run) for _ in range(2)] == ["True", "False"]
+
+
+def test_without_the_loader_numba_does_it(tmp_path: Path) -> None:
+    without = "from corpusmill.common import kernel_code\nkernel_code.natives = lambda: None\n" + USE
+    for expected in (True, False):
+        numba, misses = printed(tmp_path, without).split()
+        assert numba == "True" and (int(misses) > 0) is expected
+    assert not list(tmp_path.rglob("*.code"))
 
 
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(hits_and_misses, [tmp_path] * 3))
-    assert sum(misses for _, misses in found) == hits_and_misses(tmp_path / "alone")[1]
+        found = list(pool.map(numba_and_misses, [tmp_path] * 3))
+    assert sum(misses for _, misses in found) == numba_and_misses(tmp_path / "alone")[1]
 
 
 CONSTANTS = """
@@ -60,14 +133,13 @@ def sums(n):
     return power(n, 2) + power(n, 3) + power(2, n) + power(-1, 5)
 
 assert sums(4) == 16 + 64 + 16 - 1
-assert set(power.nopython_signatures) <= {int64(int64, int64)}  # none where `sums` is loaded
-print(len(power.nopython_signatures))
+print(len(power.dispatcher.nopython_signatures) if power.compiles else 0)  # none where `sums` is loaded
 """
 
 
 def test_a_kernel_is_compiled_once_for_all_integers_that_another_passes(tmp_path: Path) -> None:
     script = tmp_path / "constants.py"
-    script.write_text("from numba import int64\n" + CONSTANTS)
+    script.write_text(CONSTANTS)
     env = {**os.environ, "PYTHONPATH": IMPORT_PATH, "CORPUSMILL_KERNEL_CACHE": str(tmp_path / "cache")}
     for expected in ("1", "0"):
         done = subprocess.run(
@@ -97,7 +169,7 @@ def test_a_kernel_that_calls_itself_does_not_wait_for_itself(tmp_path: Path) -> 
 def test_without_a_folder_each_process_compiles_for_itself(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     for _ in range(2):
-        assert hits_and_misses(tmp_path / "file")[0] == 0
+        assert numba_and_misses(tmp_path / "file")[1] > 0
 
 
 def test_the_key_is_what_a_kernel_is_made_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -110,11 +182,11 @@ def test_the_key_is_what_a_kernel_is_made_of(monkeypatch: pytest.MonkeyPatch, tm
         for name, text in {**texts, **changed}.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / f"{name}.py").write_text(text)
-        kernel_cache.digest.cache_clear()
-        kernel_cache._source.cache_clear()
-        return kernel_cache.digest("corpusmill.a", tmp_path / "a.py")
+        kernel_keys.digest.cache_clear()
+        kernel_keys._source.cache_clear()
+        return kernel_keys.digest("corpusmill.a", tmp_path / "a.py")
 
-    monkeypatch.setattr(kernel_cache, "ROOT", tmp_path)
+    monkeypatch.setattr(kernel_keys, "ROOT", tmp_path)
     first = key()
     assert key() == first
     assert key(d="z = 2\n") == first  # nothing imports it

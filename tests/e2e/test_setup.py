@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.common.kernel_cache import cache_folder
+from corpusmill.common.kernel_keys import cache_folder
 from corpusmill.pipeline.commands.setup import FILES, TEMPLATES
 from tests.conftest import ROOT
 from tests.e2e.cli import corpusmill, started

@@ -7,38 +7,60 @@ keeps the array alive and the index within it.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from corpusmill.common.kernel_cache import compiled
 
-_c_pointer: Any = types.CPointer  # these two have no type hints
-_declared_function: Any = cgutils.get_or_insert_function
+
+class _Intrinsic:
+    """An instruction that Numba has no word for, to be called in kernels; made when the first of them is compiled. `code` gives its
+    signature for the types of its arguments, and what writes it."""
+
+    def __init__(self, code: Any) -> None:
+        self._code = code
+
+    @cached_property
+    def _made(self) -> Any:
+        from numba.extending import intrinsic
+
+        return intrinsic(self._code)
+
+    @property
+    def _numba_type_(self) -> Any:
+        from numba.core.registry import cpu_target
+
+        made, context = self._made, cpu_target.typing_context
+        context.refresh()  # so that it knows of it
+        return context.resolve_value_type(made)
 
 
 def _pointer_code(typing: Any, array: Any) -> Any:
     """Where an array's values begin, to be indexed."""
+    from numba import types
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, arguments[0]).data
 
-    return _c_pointer(array.dtype)(array), code
+    c_pointer: Any = types.CPointer  # has no type hints
+    return c_pointer(array.dtype)(array), code
 
 
-pointer: Any = intrinsic(_pointer_code)
+pointer: Any = _Intrinsic(_pointer_code)
 
 
 def _fetch_code(typing: Any, data: Any, at: Any) -> Any:
     """Ask the processor to have the value at index `at` near soon."""
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, text = ir.IntType(32), ir.IntType(8).as_pointer()
-        function = _declared_function(
+        declared: Any = cgutils.get_or_insert_function  # has no type hints
+        function = declared(
             builder.module, ir.FunctionType(ir.VoidType(), [text, number, number, number]), "llvm.prefetch.p0"
         )
         place = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), text)
@@ -50,11 +72,13 @@ def _fetch_code(typing: Any, data: Any, at: Any) -> Any:
     return types.void(data, types.int64), code
 
 
-fetch: Any = intrinsic(_fetch_code)
+fetch: Any = _Intrinsic(_fetch_code)
 
 
 def _unaligned_code(typing: Any, data: Any, at: Any) -> Any:
     """uint64 of the eight bytes at `at`; the caller has seen that they are there."""
+    from llvmlite import ir
+    from numba import types
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.gep(arguments[0], [arguments[1]])
@@ -65,11 +89,13 @@ def _unaligned_code(typing: Any, data: Any, at: Any) -> Any:
     return types.uint64(data, types.int64), code
 
 
-_unaligned: Any = intrinsic(_unaligned_code)
+_unaligned: Any = _Intrinsic(_unaligned_code)
 
 
 def _zeros_code(typing: Any, word: Any) -> Any:
     """The number of zero bits below the lowest one of a uint64; 64 if it is 0."""
+    from llvmlite import ir
+    from numba import types
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(0))
@@ -77,7 +103,7 @@ def _zeros_code(typing: Any, word: Any) -> Any:
     return types.int64(types.uint64), code
 
 
-trailing_zeros: Any = intrinsic(_zeros_code)
+trailing_zeros: Any = _Intrinsic(_zeros_code)
 
 
 @compiled

@@ -7,12 +7,12 @@ in rare signs only, and needs no further table.
 from __future__ import annotations
 
 import unicodedata
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.common.stored_tables import stored
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.text.utf8 import decode
 
@@ -28,7 +28,7 @@ _LIMIT: Final = 0x20000  # beyond it letters are Han
 _NAMES: Final = {"Cjk": "Han", "Ideographic": "Han"}
 
 
-@lru_cache(maxsize=1)
+@stored()
 def table() -> Array:
     """uint8[code points]: the number in `SCRIPTS` of each letter's script."""
     numbers = {name: number for number, name in enumerate(SCRIPTS)}
@@ -42,7 +42,6 @@ def table() -> Array:
             first = unicodedata.name(chr(point), "").partition(" ")[0].partition("-")[0].capitalize()
             found[point] = numbers.get(_NAMES.get(first, first), NONE)
     found[_LIMIT:0x32000] = numbers["Han"]
-    found.flags.writeable = False
     return found
 
 

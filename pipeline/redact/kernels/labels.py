@@ -85,6 +85,12 @@ def _is_sign(a: Any, b: Any, c: Any) -> bool:
 
 
 @compiled
+def _is_camel(a: Any, b: Any, c: Any) -> bool:
+    """A word's capital right behind another word."""
+    return bool(97 <= a <= 122 and 65 <= b <= 90 and 97 <= c <= 122)
+
+
+@compiled
 def _fit(code: Any) -> Any:
     return np.uint32(code * np.uint32(_MIX)) >> np.uint32(15)
 
@@ -111,6 +117,8 @@ def ends_label(data: Any, at: int) -> bool:
         code, end = np.uint32(0), i
         while i > 0 and end - i < MAX_WORD and (IS_LETTER[data[i - 1]] or data[i - 1] >= 128):
             if i > 1 and data[i - 2] == 0xC2 and (data[i - 1] == 0xB0 or data[i - 1] == 0xBA):  # NºCol
+                break
+            if i + 1 < end and _is_camel(data[i - 1], data[i], data[i + 1]):  # caseNumber
                 break
             i -= 1
             letter = SMALL[data[i]]

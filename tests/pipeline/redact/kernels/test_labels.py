@@ -33,6 +33,8 @@ def fast(data: bytes, kind: int) -> list[tuple[int, int]]:
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES | LABEL, max_size=9).map("".join))
 @example("Order number 12345")
+@example("aadhaarOrder #12345")
+@example("theCaseNumber: 12345")
 @example("Nº de expediente 2019/334")
 @example("N° de sécurité sociale : 2 85 05 78 006 084 36")
 def test_no_identifier_is_passed_over(text: str) -> None:

@@ -1,0 +1,132 @@
+"""Numba as the compiler of kernels, imported only where one has to be compiled; a folder for its own cache.
+
+Numba's own cache identifies a function by the path and the content of its file, whatever became of the functions that it calls
+in other files. Here the key is the content of a kernel's module and of all that it imports (`kernel_keys.digest`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.sigutils import normalize_signature
+from numba.core.types import IntegerLiteral
+
+from corpusmill.common.kernel_code import Code
+from corpusmill.common.kernel_keys import digest, folder_of
+
+_locked: set[Path] = set()  # by this process, for a kernel that calls itself
+
+
+def dispatcher(function: Callable[..., Any], inline: str) -> Any:
+    """`numba.njit` without the GIL, kept in the kernels' folder; where that cannot be written, each process compiles for itself.
+
+    A process that needs a kernel while another one compiles it waits for that.
+    """
+    njit: Any = numba.njit
+    made = njit(nogil=True, inline=inline)(function)
+    compile_ = made.compile
+    with suppress(RuntimeError):  # no locator: the folder cannot be written
+        made._cache = _Cache(function)  # type: ignore[no-untyped-call]
+        file = Path(made._cache.cache_path, f"{function.__qualname__}.lock")
+        compile_ = partial(_alone, file, compile_)
+    made.compile = partial(_once_for_integers, compile_)
+    return made
+
+
+def compiled_for(dispatcher: Any, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], Code | None]:
+    """A kernel for arguments of these types, and its code, if it can be loaded without Numba."""
+    signature = tuple(dispatcher.typeof_pyval(one) for one in arguments)
+    entry = dispatcher.compile(signature)
+    codes = getattr(getattr(dispatcher._cache, "_impl", None), "codes", {})
+    return entry, codes.get(signature)
+
+
+def _once_for_integers(compile_: Callable[[Any], Any], signature: Any) -> Any:
+    """Numba would compile a kernel again for each integer constant that another kernel passes to it."""
+    types, _ = normalize_signature(signature)  # type: ignore[no-untyped-call]
+    return compile_(tuple(kind.literal_type if isinstance(kind, IntegerLiteral) else kind for kind in types))
+
+
+def _alone(file: Path, compile_: Callable[[Any], Any], signature: Any) -> Any:
+    """What another process has compiled, or is compiling, is loaded here. Kernels that this one calls have locks of their
+    own: calls make no circle, so neither do the waits."""
+    with global_compiler_lock, ExitStack() as stack:  # before the file's, as Numba takes it for each kernel
+        if file not in _locked:
+            with suppress(OSError):  # a file system without locks
+                lock = stack.enter_context(file.open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                _locked.add(file)
+                stack.callback(_locked.discard, file)
+        return compile_(signature)
+
+
+class _ByContent(_CacheLocator):
+    """A folder for each state of a module and of what it imports."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._line = function.__code__.co_firstlineno
+        self._function = function
+
+    def get_cache_path(self) -> str:
+        return str(folder_of(self._function))
+
+    def get_source_stamp(self) -> str:
+        return digest(self._function.__module__, Path(self._function.__code__.co_filename))
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _ByContent | None:
+        found = cls(py_func)
+        try:
+            found.ensure_cache_path()  # type: ignore[no-untyped-call]
+        except OSError:
+            return None
+        return found
+
+
+class _Impl(CompileResultCacheImpl):
+    """Keeps the code of what it saves and loads."""
+
+    _locator_classes: list[Any] = [_ByContent]  # noqa: RUF012 (as Numba has it)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self.codes: dict[tuple[Any, ...], Code] = {}
+
+    def reduce(self, data: Any) -> Any:
+        payload = super().reduce(data)  # type: ignore[no-untyped-call]
+        self._keep(data, payload)
+        return payload
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        data = super().rebuild(target_context, payload)  # type: ignore[no-untyped-call]
+        self._keep(data, payload)
+        return data
+
+    def _keep(self, result: Any, payload: Any) -> None:
+        (_, kind, library), description = payload[0], result.fndesc
+        constants = result.environment.consts
+        # Other objects of Python, and what must run first, only Numba can load.
+        if (
+            kind == "object"
+            and not result.reload_init
+            and all(isinstance(one, np.dtype) for one in constants)
+        ):
+            dtypes = tuple(one.str for one in constants)
+            code = Code(description.llvm_cpython_wrapper_name, description.env_name, dtypes, library[0])
+            self.codes[tuple(result.signature.args)] = code
+
+
+class _Cache(FunctionCache):
+    _impl_class = _Impl
