@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
-from uuid import uuid4
 
 import numpy as np
 
 from corpusmill.common import kernel_code
-from corpusmill.common.kernel_keys import folder_of
+from corpusmill.common.kernel_keys import folder_of, keep
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WORD = 1 << 63  # Python's integers from here on are uint64 to Numba
+_NUMBERS = frozenset({bool, float, type(None), np.bool_, *(np.dtype(code).type for code in "bBhHiIlLqQfd")})
 
 _lock = threading.RLock()  # a kernel is loaded or compiled once
 
@@ -71,6 +72,9 @@ class Kernel:
                 self._entries[kinds] = entry
         return entry(*arguments)
 
+    def __reduce__(self) -> str:  # by its name in its module
+        return self.py_func.__qualname__
+
     def __repr__(self) -> str:
         return f"<kernel {self.__module__}.{self.py_func.__qualname__}>"
 
@@ -102,21 +106,21 @@ class Kernel:
 
         entry, code = compiled_for(self.dispatcher, arguments)
         if file is not None and code is not None:
-            _write(file, code.to_bytes())
+            keep(file, code.to_bytes())
         return entry
 
     def _file(self, kinds: tuple[Any, ...]) -> Path | None:
         if kernel_code.natives() is None:
             return None
-        what = f"{_processor()} {self.py_func.__code__.co_firstlineno} {_text(kinds)}"
+        what = f"{sys.implementation.cache_tag} {_processor()} {self.py_func.__code__.co_firstlineno} {_text(kinds)}"
         name = f"{self.py_func.__qualname__}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.code"
         return folder_of(self.py_func) / name
 
 
 def _kind(value: Any) -> Any:
-    """What Numba compiles anew for: the type of an argument, hashable."""
+    """The type of an argument as far as Numba compiles a kernel of its own for it, hashable. Raises `TypeError`."""
     kind = type(value)
-    if kind is np.ndarray:
+    if isinstance(value, np.ndarray):
         flags = value.flags
         order = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
         return value.dtype, value.ndim, order, flags.writeable, flags.aligned
@@ -124,7 +128,11 @@ def _kind(value: Any) -> Any:
         return int if -_WORD <= value < _WORD else np.uint64
     if isinstance(value, tuple):
         return kind, *map(_kind, value)
-    return kind
+    if kind in _NUMBERS:
+        return kind
+    raise TypeError(
+        f"a kernel takes arrays, numbers and tuples of them, not {kind.__module__}.{kind.__qualname__}"
+    )
 
 
 def _text(kind: Any) -> str:
@@ -133,7 +141,9 @@ def _text(kind: Any) -> str:
         return f"({', '.join(map(_text, kind))})"
     if isinstance(kind, type):
         return f"{kind.__module__}.{kind.__qualname__}{getattr(kind, '_fields', '')}"
-    return kind.str if isinstance(kind, np.dtype) else repr(kind)
+    if isinstance(kind, np.dtype):
+        return kind.str if kind.names is None else repr(kind)
+    return repr(kind)
 
 
 @cache
@@ -148,13 +158,3 @@ def _read(file: Path) -> kernel_code.Code | None:
         return kernel_code.from_bytes(file.read_bytes())
     except OSError:
         return None
-
-
-def _write(file: Path, data: bytes) -> None:
-    """In one piece, or not at all: other processes read it."""
-    part = file.with_suffix(f".{uuid4().hex}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(file)
-    except OSError:
-        part.unlink(missing_ok=True)

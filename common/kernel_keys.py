@@ -10,10 +10,12 @@ import hashlib
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 PACKAGE = __name__.split(".")[0]
 ROOT = Path(__file__).parent.parent  # of the folders that stand for PACKAGE's subpackages
@@ -44,6 +46,18 @@ def folder_of(function: Callable[..., Any]) -> Path:
     module = function.__module__
     key = digest(module, Path(function.__code__.co_filename))
     return cache_folder() / f"{module.removeprefix(PACKAGE + '.')}-{key[:16]}"
+
+
+def keep(file: Path, data: bytes) -> None:
+    """Write a file of that folder in one piece, as other processes read it; nothing where it cannot be written."""
+    part = file.with_suffix(f".{uuid4().hex}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
+        part.replace(file)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import jinja2
 from jinja2 import (
@@ -21,7 +20,7 @@ from jinja2 import (
 from corpusmill.common import escape
 from corpusmill.common.charts import bar
 from corpusmill.common.format import number, share, short, size
-from corpusmill.common.kernel_keys import cache_folder, digest
+from corpusmill.common.kernel_keys import cache_folder, digest, keep
 
 
 def environment(*packages: str) -> Environment:
@@ -62,12 +61,8 @@ class _Compiled(BaseLoader):
         source, file, _ = self.get_source(environment, name)
         folder = self._folder / hashlib.sha256(source.encode()).hexdigest()[:16]
         module = folder / ModuleLoader.get_module_filename(name)
-        try:
-            if not module.is_file():
-                folder.mkdir(parents=True, exist_ok=True)
-                part = module.with_suffix(f".{uuid4().hex}.part")
-                part.write_text(environment.compile(source, name, file, True, True), encoding="utf-8")
-                part.replace(module)
-        except OSError:  # cannot be written
+        if not module.is_file():
+            keep(module, environment.compile(source, name, file, True, True).encode())
+        if not module.is_file():  # it cannot be written
             return self._templates.load(environment, name, globals)
         return ModuleLoader(folder).load(environment, name, globals)

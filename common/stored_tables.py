@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from importlib.metadata import version
 from typing import Any, ParamSpec
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.common.kernel_keys import folder_of
+from corpusmill.common.kernel_keys import folder_of, keep
 
 P = ParamSpec("P")
 Make = Callable[P, npt.NDArray[Any]]
@@ -35,14 +35,9 @@ def stored(*, packages: tuple[str, ...] = ()) -> Callable[[Make[P]], Make[P]]:
             except (OSError, ValueError, EOFError):  # not there, or not whole
                 pass
             table = make(*arguments, **named)
-            part = file.with_suffix(f".{uuid4().hex}.part")
-            try:
-                part.parent.mkdir(parents=True, exist_ok=True)
-                with part.open("wb") as target:
-                    np.save(target, table, allow_pickle=False)
-                part.replace(file)
-            except OSError:
-                part.unlink(missing_ok=True)
+            data = io.BytesIO()
+            np.save(data, table, allow_pickle=False)
+            keep(file, data.getvalue())
             table.flags.writeable = False
             return table
 

@@ -72,6 +72,10 @@ def several(pair, factor, offset=3):
     return pair.a * factor + offset, pair.b.sum(), len(pair.a) > 2
 
 @compiled
+def first(x):
+    return x[0].a + x[1].b - 4
+
+@compiled
 def outer(x):
     return several(Pair(x, x), 2)[0]
 
@@ -83,6 +87,22 @@ for x in (small, small.astype(np.float64), np.arange(6.0)[::2], np.asfortranarra
 assert several(Pair(small, small), np.int64(2))[0].tolist() == [3, 5, 7]
 assert several(Pair(small, small), 2**63)[1] == 3
 assert outer(small).tolist() == [3, 5, 7]
+mapped = [np.memmap(sys.argv[1], dtype, "r") for dtype in ("<i4", "<f8")]
+for x in mapped:
+    assert several((Pair(x, x)), 2)[1] == x.sum()
+points = np.zeros(2, [("a", "i4"), ("b", "f8")]), np.zeros(2, [("a", "f8"), ("b", "i4")])
+for x in points:
+    x["a"], x["b"] = 3, 4
+    assert first(x) == 3.0
+for wrong in ("text", [1], {}, several, 1j):
+    try:
+        several(Pair(small, small), wrong)
+    except TypeError as error:
+        assert "arrays, numbers and tuples" in str(error)
+    else:
+        raise AssertionError(wrong)
+import pickle
+assert pickle.loads(pickle.dumps(several)) is several
 print("numba" in sys.modules)
 for _ in range(2):
     try:
@@ -100,7 +120,8 @@ def test_what_is_loaded_gives_what_was_compiled(tmp_path: Path) -> None:
     """Types of arrays, numbers and tuples apart; arrays, tuples and exceptions out; and beside Numba, imported afterwards."""
     script = tmp_path / "values.py"
     script.write_text(VALUES)
-    run = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import values"
+    (tmp_path / "data").write_bytes(bytes(range(64)))
+    run = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv[1:] = [{str(tmp_path / 'data')!r}]; import values"
     assert [printed(tmp_path / "cache", run) for _ in range(2)] == ["True", "False"]
 
 
