@@ -24,6 +24,16 @@ from corpusmill.common.kernel_keys import folder_of, keep
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WORD = 1 << 63  # Python's integers from here on are uint64 to Numba
+# Settings of Numba that change what it compiles.
+_SETTINGS = (
+    "OPT",
+    "CPU_NAME",
+    "CPU_FEATURES",
+    "ENABLE_AVX",
+    "LOOP_VECTORIZE",
+    "SLP_VECTORIZE",
+    "BOUNDSCHECK",
+)
 _NUMBERS = frozenset({bool, float, type(None), np.bool_, *(np.dtype(code).type for code in "bBhHiIlLqQfd")})
 
 _lock = threading.RLock()  # a kernel is loaded or compiled once
@@ -148,9 +158,7 @@ def _text(kind: Any) -> str:
 
 @cache
 def _processor() -> str:
-    # Numba's own settings (NUMBA_OPT, NUMBA_CPU_NAME, ...) change what it compiles.
-    settings = sorted(pair for pair in os.environ.items() if pair[0].startswith("NUMBA_"))
-    return f"{kernel_code.processor()} {settings}"
+    return f"{kernel_code.processor()} {[os.environ.get(f'NUMBA_{name}') for name in _SETTINGS]}"
 
 
 def _read(file: Path) -> kernel_code.Code | None:

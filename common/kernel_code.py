@@ -30,7 +30,7 @@ class Code(NamedTuple):
 
     entry: str  # the symbol of the function that takes Python objects
     environment: str  # the symbol of the pointer that it expects to be set
-    dtypes: tuple[str, ...]  # of arrays that it returns
+    dtypes: tuple[Any, ...]  # of arrays that it returns: strings, or lists of fields
     machine: bytes  # an object file
 
     def to_bytes(self) -> bytes:
@@ -49,6 +49,17 @@ def from_bytes(data: bytes) -> Code | None:
         return Code(head["entry"], head["environment"], tuple(head["dtypes"]), machine)
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def described(dtype: np.dtype[Any]) -> Any:
+    """What `dtype_of` makes it from again, in JSON; None if it has a layout that this does not tell."""
+    form: Any = dtype.str if dtype.names is None else [list(field) for field in dtype.descr]
+    return form if dtype_of(form) == dtype else None
+
+
+def dtype_of(form: Any) -> np.dtype[Any]:
+    """The dtype of a string, or of a list of fields."""
+    return np.dtype(form if isinstance(form, str) else [tuple(field) for field in form])
 
 
 class _Natives(NamedTuple):
@@ -139,7 +150,7 @@ def loaded(code: Code, function: Callable[..., Any]) -> Callable[..., Any]:
     engine.add_object_file(llvm.ObjectFileRef.from_data(code.machine))
     engine.finalize_object()
     environment = found.functions.Environment(function.__globals__)
-    environment.consts.extend(np.dtype(name) for name in code.dtypes)
+    environment.consts.extend(dtype_of(one) for one in code.dtypes)
     place = engine.get_global_value_address(code.environment)
     ctypes.c_void_p.from_address(place).value = id(environment)
     address = engine.get_function_address(code.entry)

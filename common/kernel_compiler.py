@@ -20,7 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.sigutils import normalize_signature
 from numba.core.types import IntegerLiteral
 
-from corpusmill.common.kernel_code import Code
+from corpusmill.common.kernel_code import Code, described
 from corpusmill.common.kernel_keys import digest, folder_of
 
 _locked: set[Path] = set()  # by this process, for a kernel that calls itself
@@ -117,13 +117,9 @@ class _Impl(CompileResultCacheImpl):
     def _keep(self, result: Any, payload: Any) -> None:
         (_, kind, library), description = payload[0], result.fndesc
         constants = result.environment.consts
+        dtypes = tuple(described(one) if isinstance(one, np.dtype) else None for one in constants)
         # Other objects of Python, and what must run first, only Numba can load.
-        if (
-            kind == "object"
-            and not result.reload_init
-            and all(isinstance(one, np.dtype) for one in constants)
-        ):
-            dtypes = tuple(one.str for one in constants)
+        if kind == "object" and not result.reload_init and None not in dtypes:
             code = Code(description.llvm_cpython_wrapper_name, description.env_name, dtypes, library[0])
             self.codes[tuple(result.signature.args)] = code
 

@@ -41,6 +41,11 @@ def _numba() -> str:
     return version("numba")
 
 
+def is_first_use() -> bool:
+    """Whether no kernel has been compiled on this machine."""
+    return next(cache_folder().glob("*/*.code"), None) is None
+
+
 def folder_of(function: Callable[..., Any]) -> Path:
     """The folder of a kernel: one for each state of its module and of what that imports."""
     module = function.__module__

@@ -44,6 +44,7 @@ def _execute(
     folders: dict[str, str] | None = None,
 ) -> None:  # fmt: skip
     from corpusmill.common.errors import UserError
+    from corpusmill.common.kernel_keys import is_first_use
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.losses import LostSources
@@ -56,6 +57,8 @@ def _execute(
 
     progress = Progress(quiet=quiet)
     folder = Folder(output)
+    if is_first_use():
+        progress.log("the first run on this machine compiles its kernels: some minutes, once")
     with Workers(recipe.cluster, address, progress) as scheduler:
         overrides = {name: Folder(url) for name, url in (folders or {}).items()}
         job = Run(recipe, folder, scheduler, progress, overrides, replace)

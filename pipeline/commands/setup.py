@@ -55,10 +55,10 @@ def warmup() -> None:
 
 
 def _compiled() -> int:
-    """Compiled functions in the cache: one file for each and the types that it was compiled for."""
+    """Compiled kernels in the cache: one file for each and the types that it was compiled for."""
     from corpusmill.common.kernel_keys import cache_folder
 
-    return sum(1 for _ in cache_folder().glob("*/*.nbc"))
+    return sum(1 for _ in cache_folder().glob("*/*.code"))
 
 
 def _warm(folder: Path) -> Iterator[tuple[str, float]]:

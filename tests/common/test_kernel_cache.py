@@ -76,6 +76,10 @@ def first(x):
     return x[0].a + x[1].b - 4
 
 @compiled
+def copy(x):
+    return x.copy()
+
+@compiled
 def outer(x):
     return several(Pair(x, x), 2)[0]
 
@@ -90,10 +94,14 @@ assert outer(small).tolist() == [3, 5, 7]
 mapped = [np.memmap(sys.argv[1], dtype, "r") for dtype in ("<i4", "<f8")]
 for x in mapped:
     assert several((Pair(x, x)), 2)[1] == x.sum()
-points = np.zeros(2, [("a", "i4"), ("b", "f8")]), np.zeros(2, [("a", "f8"), ("b", "i4")])
+packed = [("a", "i4"), ("b", "f8")], [("a", "f8"), ("b", "i4")]
+padded = np.dtype(packed[0], align=True), {"names": ["a", "b"], "formats": ["i4", "f8"], "offsets": [0, 24]}
+points = [np.zeros(2, dtype) for dtype in (packed if sys.argv[2] == "packed" else packed + padded)]
 for x in points:
     x["a"], x["b"] = 3, 4
     assert first(x) == 3.0
+    copied = copy(x)
+    assert copied.dtype == x.dtype and copied["a"].tolist() == [3, 3] and copied["b"].tolist() == [4, 4]
 for wrong in ("text", [1], {}, several, 1j):
     try:
         several(Pair(small, small), wrong)
@@ -121,8 +129,10 @@ def test_what_is_loaded_gives_what_was_compiled(tmp_path: Path) -> None:
     script = tmp_path / "values.py"
     script.write_text(VALUES)
     (tmp_path / "data").write_bytes(bytes(range(64)))
-    run = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv[1:] = [{str(tmp_path / 'data')!r}]; import values"
-    assert [printed(tmp_path / "cache", run) for _ in range(2)] == ["True", "False"]
+    for layouts, second in (("packed", "False"), ("padded", "True")):  # which only Numba knows
+        arguments = [str(tmp_path / "data"), layouts]
+        run = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv[1:] = {arguments}; import values"
+        assert [printed(tmp_path / layouts, run) for _ in range(2)] == ["True", second]
 
 
 def test_without_the_loader_numba_does_it(tmp_path: Path) -> None:

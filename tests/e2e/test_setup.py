@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from corpusmill.common.kernel_keys import cache_folder
 from corpusmill.pipeline.commands.setup import FILES, TEMPLATES
-from tests.conftest import ROOT
+from tests.conftest import IMPORT_PATH, ROOT
 from tests.e2e.cli import corpusmill, started
 
 pytestmark = pytest.mark.xdist_group("e2e")
@@ -57,27 +58,43 @@ def test_help_ends_with_what_exists_anywhere() -> None:
 @pytest.mark.timeout(1800)  # where the machine's cache is empty
 def test_after_a_warmup_a_run_compiles_nothing(tmp_path: Path) -> None:
     """In the machine's cache, which may be full: every kernel that a run takes from it, `warmup` takes from it or puts there."""
-    warmed = watched("warmup")
-    compiled = re.findall(r"^(?:a run|other options|datatrove) +(\d+) kernels compiled", warmed, re.MULTILINE)
-    assert len(compiled) == 3 and sum(map(int, compiled)) >= len(kernels("saved to", warmed))
-    assert re.search(rf"^\d+ kernels in {re.escape(str(cache_folder()))}, ", warmed, re.MULTILINE)
-    known = kernels("loaded from", warmed) | kernels("saved to", warmed)
+    output, known, _ = watched("warmup", folder=tmp_path)
+    assert (
+        len(re.findall(r"^(?:a run|other options|datatrove) +\d+ kernels compiled", output, re.MULTILINE))
+        == 3
+    )
+    assert re.search(rf"^\d+ kernels in {re.escape(str(cache_folder()))}, ", output, re.MULTILINE)
     assert len(known) > 100
     corpusmill("init", "mine", cwd=tmp_path)
     for command in (["run", "recipe.yaml", "--workers", "1"], ["verify", "runs/starter"]):
-        output = watched(*command, cwd=tmp_path / "mine")
-        assert kernels("saved to", output) == set()
-        used = kernels("loaded from", output)
+        _, used, compiler = watched(*command, folder=tmp_path, cwd=tmp_path / "mine")
         assert used and used <= known, used - known
+        assert not compiler
 
 
-def watched(*command: str, cwd: Path = ROOT) -> str:
-    """Output of the command, in which it and its workers name every compiled kernel that they load or save."""
-    return started(*command, cwd=cwd, env={"NUMBA_DEBUG_CACHE": "1", "PYTHONUNBUFFERED": "1"}).stdout
+# Python imports it at its start, in the command and in its workers.
+WATCH = """
+import os, sys
+seen = os.open(os.environ["KERNELS_SEEN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+def hook(event, values):
+    if event == "open" and str(values[0]).endswith(".code"):
+        os.write(seen, f"{values[0]}\\n".encode())
+    elif event == "import" and values[0] == "corpusmill.common.kernel_compiler":
+        os.write(seen, b"the compiler\\n")
+sys.addaudithook(hook)
+"""
 
 
-def kernels(what: str, output: str) -> set[str]:
-    return set(re.findall(rf"\[cache\] data {what} '([^']+\.nbc)'", output))
+def watched(*command: str, folder: Path, cwd: Path = ROOT) -> tuple[str, set[str], bool]:
+    """(output, files of kernels that the command and its workers ask for, whether one of them needs the compiler)."""
+    (folder / "watch").mkdir(exist_ok=True)
+    (folder / "watch/sitecustomize.py").write_text(WATCH)
+    seen = folder / "seen"
+    seen.unlink(missing_ok=True)
+    path = f"{folder / 'watch'}{os.pathsep}{IMPORT_PATH}"
+    output = started(*command, cwd=cwd, env={"PYTHONPATH": path, "KERNELS_SEEN": str(seen)}).stdout
+    files = set(seen.read_text().splitlines())
+    return output, files - {"the compiler"}, "the compiler" in files
 
 
 def test_make_takes_a_python_that_can_make_environments_and_the_one_that_is_given() -> None:
