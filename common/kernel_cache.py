@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -63,12 +63,7 @@ class Kernel:
         self.targetoptions = {"inline": inline}
         self._defaults: tuple[Any, ...] = getattr(function, "__defaults__", None) or ()
         self._entries: dict[tuple[Any, ...], Callable[..., Any]] = {}
-        self.__doc__, self.__name__, self.__module__ = (
-            function.__doc__,
-            function.__name__,
-            function.__module__,
-        )
-        self.__wrapped__ = function
+        update_wrapper(self, function)
 
     def __call__(self, *arguments: Any) -> Any:
         lacking = self.py_func.__code__.co_argcount - len(arguments)

@@ -1,4 +1,4 @@
-"""Machine code of compiled kernels, kept in files and loaded without Numba, which itself takes a second to start.
+"""Machine code of compiled kernels, kept in files and loaded without Numba, which itself takes long to start.
 
 A kernel's object code, as Numba compiled it, needs of Numba three extension modules (arrays' reference counts, exceptions,
 the function object), which are loaded here by themselves. Where a Numba is laid out otherwise, nothing is loaded and Numba

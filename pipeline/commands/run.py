@@ -57,14 +57,16 @@ def _execute(
 
     progress = Progress(quiet=quiet)
     folder = Folder(output)
-    if is_first_use():
-        progress.log("the first run on this machine compiles its kernels: some minutes, once")
     with Workers(recipe.cluster, address, progress) as scheduler:
         overrides = {name: Folder(url) for name, url in (folders or {}).items()}
         job = Run(recipe, folder, scheduler, progress, overrides, replace)
         warned: set[str] = set()
 
         def check(planned: list[Any]) -> RunPlan:
+            first = "the first run on this machine compiles its kernels: some minutes, once"
+            if is_first_use() and first not in warned:
+                progress.log(first)
+                warned.add(first)
             with progress.work("checks"):
                 plan = of_run(planned, len(recipe.sources), scheduler.adapt, not folder.local)
                 warnings = preflight(recipe, folder, scheduler, planned, plan, claimed=not dry_run)

@@ -72,6 +72,24 @@ def test_after_a_warmup_a_run_compiles_nothing(tmp_path: Path) -> None:
         assert not compiler
 
 
+def test_the_first_run_says_that_it_compiles(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "A text."}\n')
+    (tmp_path / "r.yaml").write_text("name: r\nsources: {a: {paths: [texts.jsonl]}}\nstages: [ingest]\n")
+    kept = tmp_path / "cache" / cache_folder().name / "module"
+    line = "the first run on this machine compiles its kernels: some minutes, once\n"
+    for times in (1, 0):
+        shown = corpusmill(
+            "run",
+            "r.yaml",
+            "--dry-run",
+            cwd=tmp_path,
+            env={"CORPUSMILL_KERNEL_CACHE": str(tmp_path / "cache")},
+        )
+        assert shown.stderr.count(line) == times, shown.stderr
+        kept.mkdir(parents=True, exist_ok=True)
+        (kept / "kernel-0.code").write_bytes(b"")
+
+
 # Python imports it at its start, in the command and in its workers.
 WATCH = """
 import os, sys

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.filter.text.repetition import table_size
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.filter.toxicity.features import MOST_BESIDE, between, distinct_of
 from corpusmill.pipeline.filter.toxicity.tokens import Tokens
@@ -71,19 +72,10 @@ def _space(tokens: int) -> tuple[_Near, _Listed]:
     most = MOST_BESIDE * tokens
     near = _Near(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32))
     listed = _Listed(
-        np.empty(tokens + 1, np.int64), np.empty(most, np.int32), np.empty(_slots(most), np.uint64),
+        np.empty(tokens + 1, np.int64), np.empty(most, np.int32), np.empty(table_size(most), np.uint64),
         np.empty((most, ROW), np.int16),
     )  # fmt: skip
     return near, listed
-
-
-@compiled
-def _slots(count: Any) -> Any:
-    """The size of a hash table of so many features."""
-    size = 16
-    while size < 2 * count:
-        size *= 2
-    return size
 
 
 @compiled
@@ -104,7 +96,7 @@ def _total(distinct: Any, weights: Any, totals: Any) -> None:
 @compiled
 def _link(features: Any, count: Any, table: Any, befores: Any) -> None:
     """For each of `count` features, the place of the one before that is the same, or -1."""
-    size = _slots(count)
+    size = table_size(count)
     mask = np.uint64(size - 1)
     table[:size] = 0
     for k in range(count):
