@@ -54,9 +54,6 @@ class _Compiled(BaseLoader):
     def get_source(self, environment: Environment, template: str) -> Any:
         return self._templates.get_source(environment, template)
 
-    def list_templates(self) -> list[str]:
-        return self._templates.list_templates()
-
     def load(self, environment: Environment, name: str, globals: Any = None) -> Template:
         source, file, _ = self.get_source(environment, name)
         folder = self._folder / hashlib.sha256(source.encode()).hexdigest()[:16]
