@@ -52,6 +52,19 @@ stage, and every request to a store. They hold times, so they are part of no sta
 documents alone, does not contain them. Of a stage that an interrupted run had begun, only the last run is counted. Of a stage of
 your own bytes and requests are planned, as if it kept all documents, and no CPU time.
 
+## Where the time went
+
+`corpusmill run recipe.yaml --profile` shows at the end, by stage and phase over all processes, CPU seconds, the seconds in which the
+processes waited, and bytes:
+
+    stage         phase                            CPU     %  waited   read written
+
+Every run keeps it, as `profile.json` by process and as bars in `resources.html`, until a later run has something to do. Every moment
+of a process is in one phase, from its start to the writing of the record, so the phases add up: start of Python and imports, loading
+and compiling of kernels, models, reading, each kind of signal, publishing, the driver while tasks are under way, workers between
+tasks. What waits computes nothing: for other processes, for a store, or for a core. What a worker that died had spent on
+unfinished tasks is missing; workers of a cluster by `--scheduler` are there with their tasks alone.
+
 ## Accuracy
 
 {measured}

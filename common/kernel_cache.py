@@ -19,6 +19,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from corpusmill.common import kernel_code
+from corpusmill.common.costs import METER
 from corpusmill.common.kernel_keys import folder_of, keep
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -104,12 +105,14 @@ class Kernel:
 
     def _entry(self, kinds: tuple[Any, ...], arguments: tuple[Any, ...]) -> Callable[..., Any]:
         file = self._file(kinds)
-        code = None if file is None else _read(file)
-        if code is not None:
-            return kernel_code.loaded(code, self.py_func)
-        from corpusmill.common.kernel_compiler import compiled_for
+        with METER.phase("loading kernels"):
+            code = None if file is None else _read(file)
+            if code is not None:
+                return kernel_code.loaded(code, self.py_func)
+        with METER.phase("compiling kernels"):
+            from corpusmill.common.kernel_compiler import compiled_for
 
-        entry, code = compiled_for(self.dispatcher, arguments)
+            entry, code = compiled_for(self.dispatcher, arguments)
         if file is not None and code is not None:
             keep(file, code.to_bytes())
         return entry

@@ -24,7 +24,7 @@ _IMPORT = re.compile(
 )
 _KEEPERS = {
     f"{PACKAGE}.common.{name}"
-    for name in ("kernel_cache", "kernel_code", "kernel_compiler", "kernel_keys", "stored_tables")
+    for name in ("costs", "kernel_cache", "kernel_code", "kernel_compiler", "kernel_keys", "stored_tables")
 }
 _FORMAT = 2  # of the folder; raise it when kernels are compiled in another way
 

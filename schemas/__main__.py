@@ -42,6 +42,7 @@ def models() -> dict[str, type[BaseModel]]:
     )
     from corpusmill.schemas.phases import Averaged, Exposure, Forgetting
     from corpusmill.schemas.private import PrivateSet
+    from corpusmill.schemas.profile import RunProfile
     from corpusmill.schemas.pseudo_labels import PseudoLabels
     from corpusmill.schemas.publication import About, Publication
     from corpusmill.schemas.recipe import Recipe
@@ -114,6 +115,7 @@ def models() -> dict[str, type[BaseModel]]:
         RunInputs,
         UnitManifest,
         PrivateSet,
+        RunProfile,
         Expired,
         DedupPlan,
         DedupQuality,

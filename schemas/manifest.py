@@ -250,7 +250,7 @@ class RunRecord(Strict):
         default=False, description="a source lost more than the recipe allows; left out if not"
     )
     checksums: dict[str, str] = Field(
-        description="below the run's folder: manifest of each stage, inputs.json, report.html and resources.html -> sha256 of its bytes"
+        description="below the run's folder: manifest of each stage, inputs.json, report.html, resources.html and profile.json -> sha256 of its bytes"
     )
     signed_by: str = Field(
         default="",

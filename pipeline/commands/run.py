@@ -26,6 +26,9 @@ def run(
         bool, typer.Option("--dry-run", help="Show what would run and why; write nothing.")
     ] = False,
     json: Json = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Show where the time went, by stage and phase.")
+    ] = False,
     quiet: Quiet = False,
     replace: Replace = False,
 ) -> None:
@@ -36,30 +39,34 @@ def run(
     settings = list(set_ or []) + ([f"cluster.workers={workers}"] if workers is not None else [])
     loaded = load(Recipe, recipe, settings)
     loaded = loaded.importing_from(str(Path(recipe).resolve().parent), str(Path.cwd()))
-    _execute(loaded, loaded.output_url, scheduler, dry_run, json, quiet, replace)
+    _execute(loaded, loaded.output_url, scheduler, dry_run, json, quiet, replace, profile=profile)
 
 
 def _execute(
     recipe: Any, output: str, address: str | None, dry_run: bool, json: bool, quiet: bool, replace: bool,
-    folders: dict[str, str] | None = None,
+    folders: dict[str, str] | None = None, profile: bool = False,
 ) -> None:  # fmt: skip
+    from corpusmill.common.costs import METER
     from corpusmill.common.errors import UserError
     from corpusmill.common.kernel_keys import is_first_use
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
+    from corpusmill.pipeline.engine.local_workers import collect_rarely
     from corpusmill.pipeline.engine.losses import LostSources
     from corpusmill.pipeline.engine.owner import in_use, owner_of
+    from corpusmill.pipeline.engine.planning.costs import lines
     from corpusmill.pipeline.engine.planning.estimate import of_run
     from corpusmill.pipeline.engine.planning.text import beside, brief
     from corpusmill.pipeline.engine.preflight import preflight
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run
 
+    collect_rarely()
     progress = Progress(quiet=quiet)
     folder = Folder(output)
     with Workers(recipe.cluster, address, progress) as scheduler:
         overrides = {name: Folder(url) for name, url in (folders or {}).items()}
-        job = Run(recipe, folder, scheduler, progress, overrides, replace)
+        job = Run(recipe, folder, scheduler, progress, overrides, replace, from_start=True)
         warned: set[str] = set()
 
         def check(planned: list[Any]) -> RunPlan:
@@ -67,7 +74,7 @@ def _execute(
             if is_first_use() and first not in warned:
                 progress.log(first)
                 warned.add(first)
-            with progress.work("checks"):
+            with progress.work("checks"), METER.phase("checks"):
                 plan = of_run(planned, len(recipe.sources), scheduler.adapt, not folder.local)
                 warnings = preflight(recipe, folder, scheduler, planned, plan, claimed=not dry_run)
             for warning in warnings:
@@ -109,6 +116,8 @@ def _execute(
         progress.log(beside(ran))
     if not todo:
         progress.log(f"{folder}: everything is finished and valid, nothing to do")
+    if profile and (kept := job.read_profile()) is not None:
+        progress.log("\n".join(lines(kept)))
     _show_result(folder.url, manifests, json)
 
 

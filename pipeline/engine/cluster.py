@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
+from corpusmill.common.costs import METER
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.format import quantity
 from corpusmill.common.task_progress import watched
@@ -57,10 +58,23 @@ class Workers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         # A cluster that is already gone must not hide the reason. One that is closed in part waits 10 s at the end.
         with held(answer=False), contextlib.suppress(Exception):
             self._stack.close()
         self._client = None
+
+    def close(self, last: Callable[[], Result]) -> list[Result]:
+        """See `corpusmill.pipeline.engine.stage.Scheduler`. Workers of a cluster by address stay."""
+        if self._client is None or self.address:
+            return []
+        found: dict[str, Result] = {}
+        with contextlib.suppress(Exception):  # no reason for a finished run to fail
+            found = self._client.run(last, on_error="ignore")
+        self._end()
+        return list(found.values())
 
     @property
     def _here(self) -> bool:
@@ -169,7 +183,7 @@ class Workers:
         if not items:
             return []
         if self._client is None and not self._here:
-            with self.progress.work("start of the workers"):
+            with self.progress.work("start of the workers"), METER.phase("start of the workers"):
                 self.client  # noqa: B018 (connects)
         with self.progress.phase(label, len(items), sizes) as phase:
             results: dict[int, Result] = {}

@@ -7,6 +7,7 @@ worker left alone ends with its nanny. Dask loads this module in each worker (`d
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from typing import Any, TextIO
 
 from corpusmill.common.format import compact, number, short_span
 from corpusmill.common.task_progress import watched
+from corpusmill.pipeline.engine.local_workers import collect_rarely
 from corpusmill.pipeline.engine.phase import Phase
 
 INTERVAL = 30.0  # seconds at most without a line in a log while anything is under way
@@ -210,6 +212,12 @@ def _folded(line: str, columns: int) -> str:
 def dask_setup(worker: Any) -> None:
     """Leave SIGINT to the driver."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    collect_rarely()
+
+
+def dask_teardown(worker: Any) -> None:
+    """End without a last search for cycles, which takes half a second."""
+    gc.freeze()
 
 
 @contextlib.contextmanager

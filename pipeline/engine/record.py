@@ -16,6 +16,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.layout import INPUTS, below, read_inputs, read_record
 from corpusmill.pipeline.engine.planning import page
 from corpusmill.pipeline.engine.publish import publish_bytes
+from corpusmill.schemas import profile
 from corpusmill.schemas.manifest import (
     RecordedStage,
     RecordSignature,
@@ -45,7 +46,12 @@ def made_record(
         release = version("corpusmill")
     except PackageNotFoundError:
         release = "uninstalled"
-    held = [run / INPUTS, run / page.FILE, *(places[m.stage] / manifest_name(m.stage) for m in manifests)]
+    held = [
+        run / INPUTS,
+        run / page.FILE,
+        run / profile.FILE,
+        *(places[m.stage] / manifest_name(m.stage) for m in manifests),
+    ]
     if REPORT in places:
         publish_bytes(run, REPORT_PAGE, (places[REPORT] / REPORT_PAGE).read())
         held.append(run / REPORT_PAGE)

@@ -15,6 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from corpusmill.common.checkpoints import parse
+from corpusmill.common.costs import METER
 from corpusmill.common.errors import WorkError
 from corpusmill.common.format import rate
 from corpusmill.common.ids import sha256
@@ -57,6 +59,7 @@ from corpusmill.pipeline.engine.tasks import (
     unit_manifest,
     unit_marker,
 )
+from corpusmill.schemas import profile
 from corpusmill.schemas.manifest import (
     EXPIRED,
     MANIFEST,
@@ -73,6 +76,7 @@ from corpusmill.schemas.manifest import (
     without_empty,
 )
 from corpusmill.schemas.planning import RunPlan
+from corpusmill.schemas.profile import RunProfile
 from corpusmill.schemas.recipe import FOLDERS, LEDGER, REPORT, Recipe, is_local
 
 Check = Callable[[list[Planned]], object]
@@ -82,13 +86,17 @@ class Run:
     """A recipe bound to a folder. `plan` decides, `execute` works, both may be called again.
 
     `folders` overrides the place of single stages (a stage command publishes straight into OUT). With `replace` the finished
-    run of another recipe may be made again. Whoever plans and then executes does both within `owned`.
+    run of another recipe may be made again. Whoever plans and then executes does both within `owned`. `from_start`: the profile
+    counts all that this process did, not only what it does from now on.
     """
 
     def __init__(
         self, recipe: Recipe, folder: Folder, scheduler: Scheduler, progress: Progress | None = None,
-        folders: dict[str, Folder] | None = None, replace: bool = False,
+        folders: dict[str, Folder] | None = None, replace: bool = False, from_start: bool = False,
     ) -> None:  # fmt: skip
+        if not from_start:
+            METER.restart()
+        METER.wait("other")
         self.replace = replace
         self._claim: Claim | None = None
         self.recipe, self.folder, self.scheduler = recipe, folder, MeteredScheduler(scheduler)
@@ -163,7 +171,7 @@ class Run:
 
         `check` is called before much input is read to find the keys, with all stages as if none was finished.
         """
-        with self.progress.work("plan"):
+        with self.progress.work("plan"), METER.phase("plan"):
             return self._plan(check)
 
     def _plan(self, check: Check | None) -> list[Planned]:
@@ -249,6 +257,7 @@ class Run:
                 manifests = self._close_accounts(planned, partitions)
                 raise LostSources(losses, manifests)
         manifests = [entry.done for entry in planned if entry.done is not None]
+        self._publish_profile()
         self._publish_run(manifests)
         expire(intermediate(self.recipe, self.folder_of), self.recipe.retain, self.progress.log)
         return manifests
@@ -270,6 +279,7 @@ class Run:
             self._run_global(entry, partitions, [*finished, entry])
             finished.append(entry)
         manifests = [entry.done for entry in finished if entry.done is not None]
+        self._publish_profile()
         self._publish_run(manifests, ended_early=True)
         return manifests
 
@@ -352,9 +362,16 @@ class Run:
         counters: dict[str, int], seconds: float = 0.0, markers: Mapping[str, UnitManifest] | None = None,
     ) -> StageManifest:  # fmt: skip
         """The stage's manifest, before which whatever it does not name is deleted. `markers`: of units of input, by their path."""
+        with METER.phase("manifest", entry.name):
+            return self._publish_manifest(entry, parts, files, counters, seconds, markers or {})
+
+    def _publish_manifest(
+        self, entry: Planned, parts: Sequence[PartitionManifest], files: list[PublishedFile],
+        counters: dict[str, int], seconds: float, markers: Mapping[str, UnitManifest],
+    ) -> StageManifest:  # fmt: skip
         self._check_claim()
         manifests: dict[str, Strict] = {f"parts/{part.partition}.json": part for part in parts}
-        manifests.update(markers or {})
+        manifests.update(markers)
         manifest = manifest_of(entry, parts, manifests, files, counters, seconds, self._resources(entry.name))
         wanted = {entry.manifest, *manifests, *(f.path for part in parts for f in part.files)}
         wanted.update(f.path for f in files)
@@ -377,11 +394,21 @@ class Run:
         plan = self.forecast.stage(stage) if self.forecast else None
         return StageResources(planned=plan.figures() if plan else None, actual=self.scheduler.used(stage))
 
+    def _publish_profile(self) -> None:
+        """Where the time went, if there was something to do; the workers end before it is written."""
+        if self.scheduler.booked and not self.folders:
+            self.scheduler.end()
+            publish_bytes(self.folder, profile.FILE, self.scheduler.profile().to_json())
+
+    def read_profile(self) -> RunProfile | None:
+        """Of the last run that had something to do; None if there was none, or its file is damaged."""
+        return parse(RunProfile, self.folder / profile.FILE)
+
     def _publish_run(self, manifests: list[StageManifest], ended_early: bool = False) -> None:
         places = {m.stage: self.folder_of(m.stage) for m in manifests}
         used = {m.stage: m.resources for m in manifests if m.resources is not None}
         if used and not self.folders:
-            publish_bytes(self.folder, page.FILE, page.render(self.recipe.name, used))
+            publish_bytes(self.folder, page.FILE, page.render(self.recipe.name, used, self.read_profile()))
         record = made_record(self.folder, self.recipe, manifests, places, ended_early)
         name = RUN if self.folders else MANIFEST
         publish_record(self.folder / name, record, self.signer, self.progress.log)

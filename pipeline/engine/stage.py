@@ -113,6 +113,10 @@ class Scheduler(Protocol):
         sizes: Sequence[int] | None = None,
     ) -> list[Result]: ...
 
+    def close(self, last: Callable[[], Result]) -> list[Result]:
+        """End the workers that it has started, which call `last` before that; what it gave there. Further tasks start others."""
+        ...
+
 
 @dataclass(frozen=True)
 class Partition:

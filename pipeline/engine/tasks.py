@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.checkpoints import known, parse
+from corpusmill.common.costs import METER
 from corpusmill.common.storage import Folder
 from corpusmill.common.task_progress import advance, portion
 from corpusmill.pipeline.engine.custom import load_stage
-from corpusmill.pipeline.engine.planning.meter import METER
 from corpusmill.pipeline.engine.publish import publish_bytes, publish_table
 from corpusmill.pipeline.engine.stage import (
     LocalStage,
@@ -66,7 +66,8 @@ class PartitionTask:
 
 @lru_cache(maxsize=4)
 def _stage(recipe_json: str, name: str) -> Stage:
-    return load_stage(name, Recipe.model_validate_json(recipe_json))
+    with METER.phase("imports"):
+        return load_stage(name, Recipe.model_validate_json(recipe_json))
 
 
 def run_unit(task: UnitTask) -> list[list[PartitionManifest]]:
@@ -157,13 +158,17 @@ def run_steps(
         manifest = valid_partition(step, partition.name, key)
         if manifest is None:
             if docs is None:
-                docs = partition.read()
+                with METER.phase("reading"):
+                    docs = partition.read()
             stage = _stage(recipe_json, step.name)
             assert isinstance(stage, LocalStage)
             bytes_in = text_bytes(docs)
             clock = time.process_time()
             with portion(worth, bytes_in):
-                outcome = stage.transform(step.folder, partition.name)(docs)
+                with METER.phase("models"):
+                    transform = stage.transform(step.folder, partition.name)
+                with METER.phase("transform"):
+                    outcome = transform(docs)
             if stage.recipe.of_conversations:
                 outcome = whole_turns(docs, outcome, step.name)
             seconds = time.process_time() - clock
@@ -184,6 +189,14 @@ def publish_outcome(
     per_source: dict[str, Counts], seconds: float,
 ) -> PartitionManifest:  # fmt: skip
     """Write a stage's files of one partition, its manifest last."""
+    with METER.phase("publishing"):
+        return _publish_outcome(step, name, key, docs_in, bytes_in, outcome, per_source, seconds)
+
+
+def _publish_outcome(
+    step: Step, name: str, key: str, docs_in: int, bytes_in: int, outcome: Outcome,
+    per_source: dict[str, Counts], seconds: float,
+) -> PartitionManifest:  # fmt: skip
     removed, quarantined = check_conservation(f"{step.name}, partition {name}", docs_in, outcome)
     files = [
         publish_table(step.folder, f"documents/{name}.parquet", outcome.kept),

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from corpusmill.common.costs import METER
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.task_progress import advance
 from corpusmill.pipeline.engine.stage import Outcome
@@ -104,17 +105,18 @@ class Filtering:
         for chunk in docs.select(["doc_id", "source", "url", "text"]).to_batches():
             for first, last in spans(chunk["text"]):
                 part = chunk.slice(first, last - first)
-                view = view_of(*text_buffers(part["text"]))
-                values, found = self.lines.measure(
-                    view, exemptions(part["source"], self.lines.sets, self.params)
-                )
-                columns = {
-                    "doc_id": part["doc_id"],
-                    **_columns(measure(view, self.asked, self.plugins), text_specs(self.asked, self.plugins)),
-                    **_columns({**values, **self.words.measure(view)}, self.given),
-                    **self.urls.measure(part["url"]),
-                    **self.models.columns(part["text"]),
-                }
+                columns: dict[str, Any] = {"doc_id": part["doc_id"]}
+                with METER.phase("signals of texts"):
+                    view = view_of(*text_buffers(part["text"]))
+                    measured = measure(view, self.asked, self.plugins)
+                    columns |= _columns(measured, text_specs(self.asked, self.plugins))
+                with METER.phase("rules on lines, lists"):
+                    values, found = self.lines.measure(
+                        view, exemptions(part["source"], self.lines.sets, self.params)
+                    )
+                    columns |= _columns({**values, **self.words.measure(view)}, self.given)
+                    columns |= self.urls.measure(part["url"])
+                columns |= self.models.columns(part["text"])
                 columns |= self.over_signals.columns(columns, len(part))
                 tables.append(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))
                 found[:, 0] += row

@@ -118,7 +118,7 @@ def write_recipe(file: Path, corpus: Path, output: str | Path, extra: str = "") 
 
 def published(run: Path) -> dict[str, bytes]:
     """Every file of a run but those that hold times: what must be the same bytes everywhere."""
-    skip = ("manifest.json", "_manifest.json", "run.json", "inputs.json", "resources.html")
+    skip = ("manifest.json", "_manifest.json", "run.json", "inputs.json", "resources.html", "profile.json")
     return {
         str(f.relative_to(run)): f.read_bytes()
         for f in sorted(run.rglob("*"))

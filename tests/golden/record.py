@@ -28,7 +28,7 @@ RECIPE, CONFIG = "configs/recipes/quickstart.yaml", "bench/configs/quickstart-ad
 PUBLISHED, TRAINING = HERE / "published.json", HERE / "training.json"
 # Not compared: where a run was made, the times in manifests, and the checksums of what holds times.
 VERSION = "0.1.0"
-PLACES = {"inputs.json", "resources.html"}
+PLACES = {"inputs.json", "resources.html", "profile.json"}
 TIMES = {"seconds", "resources", "checksums", "seal"}
 SMALL = ["schedule.steps=30", "schedule.warmup_steps=5", "model.dim=64", "model.ffn_dim=160", "log.every=1",
          "log.tensorboard=false", "checkpoint.every=30", "validation.every=30",

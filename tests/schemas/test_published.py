@@ -9,6 +9,7 @@ import pytest
 
 from corpusmill.schemas.dedup_results import DedupPlan, DedupQuality
 from corpusmill.schemas.manifest import RunInputs, RunRecord, Strict, UnitManifest
+from corpusmill.schemas.profile import RunProfile
 from corpusmill.schemas.report import Report
 from corpusmill.schemas.split import Similarity, SplitSummary
 from corpusmill.schemas.tables import GROUPS
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 FILES: dict[str, type[Strict]] = {
     "manifest.json": RunRecord,
     "inputs.json": RunInputs,
+    "profile.json": RunProfile,
     "ingest/units/*.json": UnitManifest,
     "dedup/plan.json": DedupPlan,
     "dedup/quality.json": DedupQuality,

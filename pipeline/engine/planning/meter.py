@@ -1,106 +1,19 @@
-"""What stages really use: CPU seconds, requests and bytes, and the peak memory of processes, measured in the processes that
-do the work and summed on the driver.
-
-A process books what it uses on the stage that is at work (`METER.enter`), since one task takes a partition through several.
-Peak memory is that of the process. Linux lets a process set its own high-water mark back, so each stage has its own; where it
-may not, a process keeps the mark of what it did before.
-"""
+"""What stages really use, measured in the processes that do the work (`corpusmill.common.costs`) and summed on the driver: by
+stage, beside its plan, and by process, stage and phase, as the profile of the run."""
 
 from __future__ import annotations
 
-import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Generic, NamedTuple
 
-from corpusmill.common.traffic import TRAFFIC, Amounts
+from corpusmill.common.costs import METER, Account, Spent, add_to, process_name
 from corpusmill.pipeline.engine.stage import Item, Result, Scheduler
 from corpusmill.schemas.manifest import Figures
-
-
-@dataclass
-class Spent:
-    """Of one stage in one task, or of the driver."""
-
-    cpu: float = 0.0
-    busy: float = 0.0  # wall seconds in which it was at work
-    peak: int = 0  # bytes
-    traffic: Amounts = field(default_factory=Amounts)
-
-    def add(self, other: Spent) -> None:
-        """Sum up; of the peaks the higher."""
-        self.cpu, self.busy = self.cpu + other.cpu, self.busy + other.busy
-        self.peak, self.traffic = max(self.peak, other.peak), self.traffic.plus(other.traffic)
-
-
-Account = dict[str, Spent]  # by stage
-
-
-class Meter:
-    """The accounts of this process. Accounts are nested where a driver runs tasks in its own process: what a task used is
-    on its account alone."""
-
-    def __init__(self) -> None:
-        self._open: list[tuple[str, Account]] = []  # of each account the stage at work
-        self._mark()
-
-    def _mark(self) -> None:
-        self._cpu, self._wall, self._traffic = time.process_time(), time.monotonic(), TRAFFIC.total
-
-    def _book(self) -> None:
-        """What was used since the last mark goes to the stage at work on the innermost account."""
-        cpu, wall, traffic = time.process_time(), time.monotonic(), TRAFFIC.total
-        if self._open:
-            stage, account = self._open[-1]
-            used = Spent(cpu - self._cpu, wall - self._wall, peak_bytes(), traffic.minus(self._traffic))
-            account.setdefault(stage, Spent()).add(used)
-        self._cpu, self._wall, self._traffic = cpu, wall, traffic
-        reset_peak()
-
-    def enter(self, stage: str) -> None:
-        """From here on this stage is at work. Outside of any account nothing is booked."""
-        if self._open and self._open[-1][0] != stage:
-            self._book()
-            self._open[-1] = (stage, self._open[-1][1])
-
-    @contextmanager
-    def account(self, stage: str) -> Iterator[Account]:
-        """An account for the block, which begins with `stage`; complete when the block is over."""
-        self._book()
-        mine: Account = {}
-        self._open.append((stage, mine))
-        try:
-            yield mine
-        finally:
-            self._book()
-            self._open.pop()
-
-
-METER = Meter()
-
-
-def peak_bytes() -> int:
-    """The most resident memory of this process, since `reset_peak` where that works."""
-    try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) << 10
-    except (OSError, ValueError):
-        pass
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most << 10
-
-
-def reset_peak() -> None:
-    """Set the high-water mark back to the memory that is in use, where the system lets a process do that."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+from corpusmill.schemas.profile import PhaseCosts, ProcessCosts, RunProfile
 
 
 class Metered(NamedTuple, Generic[Result]):
@@ -111,11 +24,21 @@ class Metered(NamedTuple, Generic[Result]):
     process: str
 
 
-def metered(stage: str, function: Callable[[Item], Result], item: Item) -> Metered[Result]:
+def metered(stage: str, phase: str, function: Callable[[Item], Result], item: Item) -> Metered[Result]:
     """`function(item)`, measured; called in the worker."""
-    with METER.account(stage) as account:
+    with METER.account(stage, phase) as account:
         result = function(item)
-    return Metered(result, account, f"{os.uname().nodename}/{os.getpid()}")
+    METER.wait()
+    return Metered(result, account, process_name())
+
+
+def outside_tasks() -> tuple[str, Account]:
+    """A worker's name, and what it spent on no task; called in the worker."""
+    return process_name(), METER.whole()
+
+
+DRIVER = "work of the driver"
+UNDER_WAY = "driver, tasks under way"
 
 
 @dataclass
@@ -138,6 +61,7 @@ class MeteredScheduler:
         self.inner, self.stage = inner, ""
         self.booked: dict[str, Booked] = {}
         self._earlier: dict[str, Booked] = {}
+        self._processes: dict[str, Account] = {process_name(): {}}  # the driver's first
 
     @property
     def count(self) -> int:
@@ -148,15 +72,43 @@ class MeteredScheduler:
         sizes: Sequence[int] | None = None,
     ) -> list[Result]:  # fmt: skip
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""
-        found = self.inner.map(partial(metered, self.stage, function), items, label, sizes)
+        with METER.phase(UNDER_WAY):
+            found = self.inner.map(
+                partial(metered, self.stage, _phase_of(label, self.stage), function), items, label, sizes
+            )
         results: list[Result] = []
         for one in found:
             results.append(one.result)
-            for stage, spent in one.account.items():
-                booked = self.booked.setdefault(stage, Booked())
-                booked.tasks += 1
-                booked.workers.add(spent)
+            add_to(self._processes.setdefault(one.process, {}), one.account)
+            for stage in dict.fromkeys(stage for stage, _ in one.account):
+                self.booked.setdefault(stage, Booked()).tasks += 1
+            for (stage, _), spent in one.account.items():
+                self.booked[stage].workers.add(spent)
         return results
+
+    def close(self, last: Callable[[], Result]) -> list[Result]:
+        """See `corpusmill.pipeline.engine.stage.Scheduler`."""
+        return self.inner.close(last)
+
+    def end(self) -> None:
+        """End the workers, whose time outside of tasks is asked for before; further tasks start others."""
+        with METER.phase("end of the workers"):
+            ended = self.close(outside_tasks)
+        for name, account in ended:
+            add_to(self._processes.setdefault(name, {}), account)
+
+    def profile(self) -> RunProfile:
+        """All that was spent since this process began, or `METER.restart` was called. Of a worker that died it holds what its
+        finished tasks used; of one of a cluster that was there before, its tasks alone."""
+        driver, *workers = map(_copied, self._processes.values())
+        add_to(driver, METER.whole())
+        named = {"driver": driver, **{f"worker {number}": one for number, one in enumerate(workers, 1)}}
+        processes = [ProcessCosts(process=name, phases=_phases(account)) for name, account in named.items()]
+        return RunProfile(
+            seconds=round(sum(spent.busy for spent in driver.values()), 3),
+            cpu_seconds=round(sum(one.cpu_seconds for one in processes), 4),
+            processes=processes,
+        )
 
     @contextmanager
     def ahead(self, stage: str) -> Iterator[None]:
@@ -165,14 +117,17 @@ class MeteredScheduler:
         kept = self.booked.pop(stage, None)  # of an earlier turn
         start = time.monotonic()
         try:
-            with METER.account(stage) as account:
+            with METER.account(stage, DRIVER) as account:
                 yield
         finally:
             self.stage = before
             mine = self.booked.pop(stage, Booked())
             if kept is not None:
                 self.booked[stage] = kept
-        mine.driver, mine.seconds = account[stage], time.monotonic() - start
+        add_to(self._processes[process_name()], account)
+        for spent in account.values():
+            mine.driver.add(spent)
+        mine.seconds = time.monotonic() - start
         self._earlier[stage] = mine
 
     @contextmanager
@@ -184,7 +139,7 @@ class MeteredScheduler:
         before, self.stage = self.stage, stages[0]
         start = time.monotonic()
         try:
-            with METER.account(stages[0]) as account:
+            with METER.account(stages[0], DRIVER) as account:
                 yield
         finally:
             self.stage = before
@@ -194,7 +149,8 @@ class MeteredScheduler:
             for name in stages:
                 self.booked[name].seconds += seconds * busy[name] / whole if whole else seconds / len(stages)
                 self.booked[name].driver.add(Spent(peak=max(spent.peak for spent in account.values())))
-            for name, spent in account.items():
+            add_to(self._processes[process_name()], account)
+            for (name, _), spent in account.items():
                 self.booked.setdefault(name, Booked()).driver.add(spent)
 
     def used(self, stage: str) -> Figures:
@@ -207,3 +163,28 @@ class MeteredScheduler:
             worker_bytes=booked.workers.peak, driver_bytes=booked.driver.peak, read_bytes=amounts.read,
             written_bytes=amounts.written, gets=amounts.gets, puts=amounts.puts, lists=amounts.lists,
         )  # fmt: skip
+
+
+def _phase_of(label: str, stage: str) -> str:
+    """A step's label as a phase of its stage: `tokenizer: sample` is `sample`. The step of a stage, or of several fused, has
+    no name of its own."""
+    if stage in label.split("+"):
+        return "work of tasks"
+    return label.removeprefix(stage).lstrip(": ") if label.startswith((f"{stage}:", f"{stage} ")) else label
+
+
+def _copied(account: Account) -> Account:
+    made: Account = {}
+    add_to(made, account)
+    return made
+
+
+def _phases(account: Account) -> list[PhaseCosts]:
+    """In the order in which they first came."""
+    return [
+        PhaseCosts(
+            stage=stage, phase=phase, seconds=round(spent.busy, 4), cpu_seconds=round(spent.cpu, 4),
+            read_bytes=spent.traffic.read, written_bytes=spent.traffic.written,
+        )
+        for (stage, phase), spent in account.items()
+    ]  # fmt: skip

@@ -1,55 +1,20 @@
-"""`resources.html` of a run: what its stages were planned to use beside what they did use, from their manifests. It holds
-times, so each run has its own, under the checksums of the run's record; the report, which depends on the documents alone, points
-to it."""
+"""`resources.html` of a run: what its stages were planned to use beside what they did use, from their manifests, and where the time
+went, from its profile. It holds times, so each run has its own, under the checksums of the run's record; the report, which depends on
+the documents alone, points to it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jinja2 import Environment, StrictUndefined
-
+from corpusmill.common.costs import BETWEEN, START
 from corpusmill.common.format import number, size, span
+from corpusmill.pipeline.engine.planning.costs import Costs, of_profile, shortened
 from corpusmill.pipeline.engine.planning.text import summed
 from corpusmill.schemas.manifest import Figures, StageResources
+from corpusmill.schemas.profile import ProcessCosts, RunProfile
 
 FILE = "resources.html"
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ name }}: time, memory and disk</title>
-<style>
-:root { color-scheme: light dark; --paper: #faf9f6; --card: #fff; --ink: #22262b; --line: #e3dfd6; }
-@media (prefers-color-scheme: dark) { :root { --paper: #15181b; --card: #1c2024; --ink: #e6e4df; --line: #31373d; } }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 82rem; margin: 2rem auto; padding: 0 1rem; color: var(--ink); background: var(--paper); }
-.wide { overflow-x: auto; background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-tr.total td { font-weight: 600; }
-</style>
-</head>
-<body>
-<h1>{{ name }}: time, memory and disk</h1>
-<p>Planned before the run, and measured in the processes that did the work. Memory is the peak of a process; written bytes
-include intermediate files that are deleted again. Of a stage that an interrupted run had begun, only the last run is counted.</p>
-<div class="wide"><table>
-<thead>
-<tr><th rowspan="2">stage</th>{% for title in titles %}<th colspan="2">{{ title }}</th>{% endfor %}</tr>
-<tr>{% for title in titles %}<th>planned</th><th>actual</th>{% endfor %}</tr>
-</thead>
-<tbody>
-{% for row in rows %}
-<tr{% if row.total %} class="total"{% endif %}><td>{{ row.name }}</td>{% for cell in row.cells %}<td>{{ cell }}</td>{% endfor %}</tr>
-{% endfor %}
-</tbody>
-</table></div>
-</body>
-</html>
-"""
 
 
 def _whole(count: float) -> str:
@@ -68,14 +33,62 @@ class _Row(NamedTuple):
     total: bool = False
 
 
-def render(name: str, stages: Mapping[str, StageResources]) -> bytes:
+class _Bar(NamedTuple):
+    """A stage's share of the time, in percent of the longest bar."""
+
+    stage: str
+    cpu: float  # seconds
+    waited: float
+    phases: list[tuple[Costs, float]]  # percent computed
+    rest: float  # percent waited
+
+
+class _Process(NamedTuple):
+    name: str
+    seconds: float
+    cpu: float
+    start: float  # seconds until it was ready
+    waited: float  # seconds between tasks
+
+
+def render(name: str, stages: Mapping[str, StageResources], profile: RunProfile | None = None) -> bytes:
     """The page of a run of this name; what was not planned is a dash."""
+    from corpusmill.common.pages import environment
+
     rows = [_Row(stage, _cells(one.planned, one.actual)) for stage, one in stages.items()]
     planned = [one.planned for one in stages.values() if one.planned is not None]
     whole = summed(planned) if len(planned) == len(stages) else None
     rows.append(_Row("total", _cells(whole, summed([one.actual for one in stages.values()])), total=True))
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    return environment.from_string(_PAGE).render(name=name, titles=list(_COLUMNS), rows=rows).encode()
+    costs = of_profile(profile) if profile is not None else []
+    return (
+        environment("corpusmill.pipeline.engine.planning")
+        .get_template("resources.html.j2")
+        .render(
+            name=name, titles=list(_COLUMNS), rows=rows, profile=profile, bars=_bars(shortened(costs)), span=span,
+            costs=shortened(costs), processes=[_process(one) for one in profile.processes] if profile else [],
+        )
+        .encode()
+    )  # fmt: skip
+
+
+def _bars(costs: list[Costs]) -> list[_Bar]:
+    stages = dict.fromkeys(one.stage for one in costs)
+    mine = {stage: [one for one in costs if one.stage == stage] for stage in stages}
+    spans = [sum(one.cpu + one.waited for one in phases) for phases in mine.values()]
+    longest = max(spans, default=0.0) or 1.0
+    bars = []
+    for stage, phases in mine.items():
+        cpu, waited = sum(one.cpu for one in phases), sum(one.waited for one in phases)
+        shares = [(one, 100 * one.cpu / longest) for one in phases]
+        bars.append(_Bar(stage, cpu, waited, shares, 100 * waited / longest))
+    return bars
+
+
+def _process(one: ProcessCosts) -> _Process:
+    def of(phase: str) -> float:
+        return sum(each.seconds for each in one.phases if not each.stage and each.phase == phase)
+
+    return _Process(one.process, one.seconds, one.cpu_seconds, of(START), of(BETWEEN))
 
 
 def _cells(planned: Figures | None, actual: Figures) -> list[str]:

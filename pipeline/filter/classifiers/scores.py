@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from corpusmill.common.costs import METER
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.pipeline.filter.classifiers import language, predictor
 from corpusmill.pipeline.filter.classifiers.fasttext_model import ModelFile, plain_label
@@ -195,7 +196,8 @@ class ModelSignals:
         columns = {spec.name: pa.nulls(len(text), ARROW_TYPES[spec.dtype]) for spec in self.specs}
         if self.language is not None:
             by_window = len(self.specs) > len(SPECS)
-            found = language.identify(text, self.language, self.profile, by_window)
+            with METER.phase("language"):
+                found = language.identify(text, self.language, self.profile, by_window)
             own = {
                 "language.code": _taken(self.codes, found.label), "language.score": pa.array(found.score),
                 "language.share": pa.array(found.share), "language.second": _taken(self.codes, found.second),
@@ -204,12 +206,17 @@ class ModelSignals:
             columns |= {name: column for name, column in own.items() if name in columns}
         if self.toxicity is not None:
             # Texts in every language: short ones are often taken for another one, and `KNOWN_WORDS` states the doubt.
-            columns |= {name: pa.array(values) for name, values in labels_of(text, *self.toxicity).items()}
+            with METER.phase("toxicity"):
+                columns |= {
+                    name: pa.array(values) for name, values in labels_of(text, *self.toxicity).items()
+                }
         read: dict[str, Reading] = {}
         for name, (model, label, section, known) in self.classifiers.items():
-            if section.input not in read:
-                read[section.input] = reading(text, section.input)
-            for signal, values in measured(name, read[section.input], model, label).items():
+            with METER.phase(name):
+                if section.input not in read:
+                    read[section.input] = reading(text, section.input)
+                scored = measured(name, read[section.input], model, label)
+            for signal, values in scored.items():
                 found_values = pa.array(values)
                 if known and self.language is not None:
                     fits = pc.is_in(columns["language.code"], value_set=pa.array([*known, None], pa.string()))

@@ -51,7 +51,8 @@ def job(tmp_path: Path, inputs: list[str], **changes: Any) -> Run:
 
 
 def bytes_below(
-    folder: Path, without: tuple[str, ...] = ("manifest.json", "parts", "inputs.json", "resources.html")
+    folder: Path,
+    without: tuple[str, ...] = ("manifest.json", "parts", "inputs.json", "resources.html", "profile.json"),
 ) -> dict[str, bytes]:
     return {
         str(f.relative_to(folder)): f.read_bytes()
