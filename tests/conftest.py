@@ -90,6 +90,9 @@ class Serial:
             results[index] = function(items[index])
         return [results[index] for index in range(len(items))]
 
+    def close(self, last: Callable[[], Any]) -> list[Any]:
+        return []
+
 
 def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
     """A folder that one process of the test session makes, under a lock, and all read; not to be written to.

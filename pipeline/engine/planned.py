@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,13 +19,9 @@ from corpusmill.pipeline.engine.tasks import Step, as_partition
 from corpusmill.schemas.manifest import (
     EXPIRED,
     TEXTS,
-    Counts,
     Expired,
     PartitionManifest,
-    PublishedFile,
     StageManifest,
-    StageResources,
-    Strict,
     manifest_name,
 )
 from corpusmill.schemas.recipe import LEDGER, STAGES, Recipe
@@ -128,29 +124,6 @@ def status(entry: Planned, params: dict[str, Any], recorded: str = "") -> tuple[
         if sizes.get(file.path) != file.bytes:
             return None, f"{file.path} is missing or has another size"
     return manifest, ""
-
-
-def manifest_of(
-    entry: Planned, parts: Sequence[PartitionManifest], manifests: Mapping[str, Strict], files: list[PublishedFile],
-    counters: Mapping[str, int], seconds: float, resources: StageResources,
-) -> StageManifest:  # fmt: skip
-    """The manifest of a stage whose work is done: sums over its partitions, and of its own. `manifests`: of partitions and units of
-    input, by their paths."""
-    totals, per_source, counts = dict(counters), dict[str, Counts](), Counts()
-    for part in parts:
-        counts += part.counts
-        seconds += part.seconds
-        for name, number in part.counters.items():
-            totals[name] = totals.get(name, 0) + number
-        for source, number_of in part.per_source.items():
-            per_source[source] = per_source.get(source, Counts()) + number_of
-    return StageManifest(
-        stage=entry.name, version=entry.stage.version, key=entry.key, params=entry.stage.key_params(),
-        inputs=entry.inputs, partitions=[part.partition for part in parts], counts=counts,
-        per_source=dict(sorted(per_source.items())), counters=dict(sorted(totals.items())),
-        files=files, checksums={path: sha256(one.to_json()) for path, one in manifests.items()},
-        seconds=round(seconds, 3), resources=resources,
-    )  # fmt: skip
 
 
 def expired_of(folder: Folder, key: str) -> Expired | None:

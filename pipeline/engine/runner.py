@@ -18,11 +18,11 @@ from pydantic import ValidationError
 from corpusmill.common.checkpoints import parse
 from corpusmill.common.costs import METER
 from corpusmill.common.errors import WorkError
-from corpusmill.common.format import rate
 from corpusmill.common.ids import sha256
 from corpusmill.common.signing import signer
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.custom import load_stage
+from corpusmill.pipeline.engine.done import manifest_of, publish_manifest, speed
 from corpusmill.pipeline.engine.expire import expire, intermediate, restore
 from corpusmill.pipeline.engine.layout import INPUTS, RUN, made_in, read_inputs
 from corpusmill.pipeline.engine.losses import LostSources, lost_sources
@@ -31,7 +31,6 @@ from corpusmill.pipeline.engine.owner import Claim
 from corpusmill.pipeline.engine.planned import (
     Planned,
     groups,
-    manifest_of,
     partitions_of,
     reads_of,
     stages_of,
@@ -324,7 +323,7 @@ class Run:
                     extra = prepared if entry is group[0] else ([], {})
                     mine = markers if entry is group[0] else {}
                     entry.done = self._publish_stage(entry, manifests, *extra, markers=mine)
-                    self.progress.log(f"  {entry.name:<20} {_speed(entry)}{self._found(entry)}")
+                    self.progress.log(f"  {entry.name:<20} {speed(entry)}{self._found(entry)}")
         return self._partitions(group[-1])
 
     @staticmethod
@@ -362,32 +361,13 @@ class Run:
         counters: dict[str, int], seconds: float = 0.0, markers: Mapping[str, UnitManifest] | None = None,
     ) -> StageManifest:  # fmt: skip
         """The stage's manifest, before which whatever it does not name is deleted. `markers`: of units of input, by their path."""
-        with METER.phase("manifest", entry.name):
-            return self._publish_manifest(entry, parts, files, counters, seconds, markers or {})
-
-    def _publish_manifest(
-        self, entry: Planned, parts: Sequence[PartitionManifest], files: list[PublishedFile],
-        counters: dict[str, int], seconds: float, markers: Mapping[str, UnitManifest],
-    ) -> StageManifest:  # fmt: skip
         self._check_claim()
-        manifests: dict[str, Strict] = {f"parts/{part.partition}.json": part for part in parts}
-        manifests.update(markers)
-        manifest = manifest_of(entry, parts, manifests, files, counters, seconds, self._resources(entry.name))
-        wanted = {entry.manifest, *manifests, *(f.path for part in parts for f in part.files)}
-        wanted.update(f.path for f in files)
-        roots = ("documents/", "decisions/", "signals/", "parts/", "units/", "scratch/")
-        # Whether the folder is all ours.
-        whole = isinstance(entry.stage, GlobalStage) and entry.name not in self.folders
-        stale = [
-            e.path
-            for e in entry.folder.list()
-            if e.path not in wanted and (whole or e.path.startswith(roots) or e.path in entry.old_files)
-        ]
-        entry.folder.delete(stale)
-        for root in [""] if whole else [*roots, "removals/", "spans/"]:
-            (entry.folder / root).sweep()
-        entry.folder.sweep(wanted)
-        publish_bytes(entry.folder, entry.manifest, manifest.to_json())
+        with METER.phase("manifest", entry.name):
+            manifests: dict[str, Strict] = {f"parts/{part.partition}.json": part for part in parts}
+            manifests.update(markers or {})
+            resources = self._resources(entry.name)
+            manifest = manifest_of(entry, parts, manifests, files, counters, seconds, resources)
+            publish_manifest(entry, manifest, parts, manifests, entry.name in self.folders)
         return manifest
 
     def _resources(self, stage: str) -> StageResources:
@@ -412,13 +392,3 @@ class Run:
         record = made_record(self.folder, self.recipe, manifests, places, ended_early)
         name = RUN if self.folders else MANIFEST
         publish_record(self.folder / name, record, self.signer, self.progress.log)
-
-
-def _speed(entry: Planned) -> str:
-    """Processor time of a local stage, and bytes of its input for each second of it; empty where most of its work was done
-    before, across partitions."""
-    assert entry.done is not None
-    if isinstance(entry.stage, LocalStage) and entry.stage.looks_across:
-        return ""
-    speed = rate(entry.done.counts.bytes_in / 1e6, entry.done.seconds, "MB")
-    return f"{entry.done.seconds:.1f} s CPU, {speed}: "

@@ -87,6 +87,9 @@ class Here:
             results[index] = function(items[index])
         return [results[index] for index in range(len(items))]
 
+    def close(self, last: Callable[[], Result]) -> list[Result]:
+        return []
+
 
 def context(
     run: Folder, made: Recipe, stage: str, parts: Sequence[Partition], scheduler: Any = None
