@@ -1,8 +1,8 @@
 """Kernels compiled by Numba once for a machine: one folder, keyed by what the kernels are made of.
 
 `compiled` marks a function. At its first call with arguments of some types its machine code is loaded from the folder
-(`kernel_code`); only where it is not there is Numba imported and the function compiled (`kernel_compiler`). The key is the
-content of a kernel's module and of all modules of this package that it imports (`kernel_keys`).
+(`kernel_code`); only where it is not there is Numba imported and the function compiled (`kernel_compiler`). The key is what the
+kernel is made of (`kernel_content`): a change anywhere below a kernel compiles it again, and no other change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import numpy as np
 
 from corpusmill.common import kernel_code
 from corpusmill.common.costs import METER
-from corpusmill.common.kernel_keys import folder_of, keep
+from corpusmill.common.kernel_content import folder_of_kernel
+from corpusmill.common.kernel_keys import keep
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -120,9 +121,9 @@ class Kernel:
     def _file(self, kinds: tuple[Any, ...]) -> Path | None:
         if kernel_code.natives() is None:
             return None
-        what = f"{sys.implementation.cache_tag} {_processor()} {self.py_func.__code__.co_firstlineno} {_text(kinds)}"
+        what = f"{sys.implementation.cache_tag} {_processor()} {_text(kinds)}"
         name = f"{self.py_func.__qualname__}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.code"
-        return folder_of(self.py_func) / name
+        return folder_of_kernel(self.py_func) / name
 
 
 def _kind(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Numba as the compiler of kernels, imported only where one has to be compiled; a folder for its own cache.
 
 Numba's own cache identifies a function by the path and the content of its file, whatever became of the functions that it calls
-in other files. Here the key is the content of a kernel's module and of all that it imports (`kernel_keys.digest`).
+in other files. Here the key is what a kernel is made of (`kernel_content`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numba.core.sigutils import normalize_signature
 from numba.core.types import IntegerLiteral
 
 from corpusmill.common.kernel_code import Code, described
-from corpusmill.common.kernel_keys import digest, folder_of
+from corpusmill.common.kernel_content import folder_of_kernel, made_of
 
 _locked: set[Path] = set()  # by this process, for a kernel that calls itself
 
@@ -70,20 +70,19 @@ def _alone(file: Path, compile_: Callable[[Any], Any], signature: Any) -> Any:
 
 
 class _ByContent(_CacheLocator):
-    """A folder for each state of a module and of what it imports."""
+    """A folder for each state of a kernel."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._line = function.__code__.co_firstlineno
         self._function = function
 
     def get_cache_path(self) -> str:
-        return str(folder_of(self._function))
+        return str(folder_of_kernel(self._function))
 
     def get_source_stamp(self) -> str:
-        return digest(self._function.__module__, Path(self._function.__code__.co_filename))
+        return made_of(self._function)
 
     def get_disambiguator(self) -> str:
-        return str(self._line)
+        return ""
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _ByContent | None:

@@ -1,7 +1,7 @@
-"""Where compiled kernels are kept: a folder for each state of a module and of all modules of this package that it imports.
+"""Where what takes long to make is kept for a machine: compiled kernels, tables, the code of templates.
 
-A change anywhere below a kernel compiles it again, and equal sources share what is compiled: between processes, checkouts
-and environments.
+Equal content shares what was made of it: between processes, checkouts and environments. Kernels are known by what they are made
+of (`kernel_content`); for what else is kept here that is the source of its module and of all that this imports.
 """
 
 from __future__ import annotations
@@ -24,9 +24,17 @@ _IMPORT = re.compile(
 )
 _KEEPERS = {
     f"{PACKAGE}.common.{name}"
-    for name in ("costs", "kernel_cache", "kernel_code", "kernel_compiler", "kernel_keys", "stored_tables")
+    for name in (
+        "costs",
+        "kernel_cache",
+        "kernel_code",
+        "kernel_compiler",
+        "kernel_content",
+        "kernel_keys",
+        "stored_tables",
+    )
 }
-_FORMAT = 2  # of the folder; raise it when kernels are compiled in another way
+_FORMAT = 3  # of the folder; raise it when kernels are compiled in another way
 
 
 def cache_folder() -> Path:
@@ -47,7 +55,7 @@ def is_first_use() -> bool:
 
 
 def folder_of(function: Callable[..., Any]) -> Path:
-    """The folder of a kernel: one for each state of its module and of what that imports."""
+    """For what a function makes: a folder for each state of its module and of what that imports."""
     module = function.__module__
     key = digest(module, Path(function.__code__.co_filename))
     return cache_folder() / f"{module.removeprefix(PACKAGE + '.')}-{key[:16]}"
