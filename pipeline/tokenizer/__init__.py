@@ -1,5 +1,5 @@
 """A byte-level tokenizer, trained on a deterministic sample of the train split or given by the user, and measured.
 
-`sample.py` draws the documents, `train.py` cuts text and trains, with `unigram/`; `measure.py` writes `stats.json`, with
+`sample.py` draws the documents, `words.py` counts their words, `train.py` trains, with `unigram/`; `measure.py` writes `stats.json`, with
 `merge_origins.py` and `vocabulary.py`; `compare/` trains kinds of tokenizers beside each other. `pipeline/bpe` loads and encodes.
 """

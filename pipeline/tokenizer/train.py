@@ -104,7 +104,7 @@ def _unigram(texts: Iterable[pa.ChunkedArray], params: TokenizerParams) -> Any:
     from tokenizers import AddedToken, Tokenizer
 
     from corpusmill.pipeline.tokenizer.unigram.learn import learn
-    from corpusmill.pipeline.tokenizer.unigram.words import count_words
+    from corpusmill.pipeline.tokenizer.words import count_words
 
     tokenizer = untrained(params)
     content = json.loads(tokenizer.to_str())

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpusmill.pipeline.tokenizer import words as module
 from corpusmill.pipeline.tokenizer.train import untrained
-from corpusmill.pipeline.tokenizer.unigram import words as module
-from corpusmill.pipeline.tokenizer.unigram.words import Words, count_words
+from corpusmill.pipeline.tokenizer.words import Words, count_words
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.bpe.vocabularies import nasty
 from tests.pipeline.tokenizer.test_train import array
