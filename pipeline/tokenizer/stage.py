@@ -166,12 +166,14 @@ class Tokenizer(GlobalStage):
 
     def _train(self, context: Context, drawn: Drawn, key: str) -> bytes:
         """The bytes of `tokenizer.json`. What a killed run trained is used."""
-        from corpusmill.pipeline.tokenizer.train import train
+        from corpusmill.pipeline.tokenizer.sample_words import sample_words
+        from corpusmill.pipeline.tokenizer.train import learned
 
         def make() -> Marker:
             context.log(f"tokenizer: training on {drawn.bytes / MIB:.1f} MiB of {drawn.docs:,} documents")
-            with context.work("tokenizer: training", drawn.bytes):
-                data = train((table["text"] for table in drawn.tables()), self.params)
+            words = sample_words(context, drawn, self.params, key)
+            with context.work("tokenizer: training", 0):
+                data = learned(words, self.params)
             return Marker(key=key, files=[publish_bytes(context.folder, FILE, data)])
 
         once(Marker, context.folder / MARKER, key, context.folder, make, read_files=True)
