@@ -114,11 +114,18 @@ def copy_words(rows: Any, long_bytes: Any, bounds: Any, out: Any) -> None:
                 )
 
 
+def _aligned(size: int) -> npt.NDArray[np.uint64]:
+    """An array of `size` in which no row lies in two lines of the processor's cache."""
+    memory = np.empty(size + 8, np.uint64)
+    start = -(memory.ctypes.data // 8) % 8
+    return memory[start : start + size]
+
+
 class WordTable:
     """Words and how often each was added."""
 
     def __init__(self) -> None:
-        self._slots, self._rows = np.zeros(1 << 12, np.uint64), np.empty(_ROW << 11, np.uint64)
+        self._slots, self._rows = np.zeros(1 << 12, np.uint64), _aligned(_ROW << 11)
         self._long, self._used = np.empty(1 << 12, np.uint8), np.zeros(2, np.int64)
 
     def add(
@@ -143,7 +150,8 @@ class WordTable:
             self._slots = np.zeros(2 * len(self._slots), np.uint64)
             fill_slots(self._rows, words, self._slots)
         if _ROW * (words + _AHEAD) > len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+            rows, self._rows = self._rows, _aligned(2 * len(self._rows))
+            self._rows[: len(rows)] = rows
         if long_bytes + bytes_ahead > len(self._long):
             self._long = np.concatenate([self._long, np.empty(long_bytes + bytes_ahead, np.uint8)])
 
