@@ -142,13 +142,15 @@ def _merge_block(
 
 
 @compiled
-def _count_pairs(
-    tokens: Any, count: Any, blocks: Any, numbers: Any, pairs: Any, places: Any, fill: bool
-) -> Any:
-    """Number the pairs of `tokens` tokens, and count them and their blocks; or, if that is done, put their blocks into `places` and
-    move `AT` behind them. Returns the number of pairs. numbers: int32[tokens, tokens], flat, -1 where no pair is."""
+def count_pairs(given: Any, numbers: Any, pairs: Any, places: Any, fill: bool) -> Any:
+    """Number the pairs of the first tokens in blocks (`Blocks`), and count them and their blocks; or, if that is done (`fill`), put
+    their blocks into `places` (int32) and move `AT` behind them. Returns the number of pairs.
+
+    numbers: int32[tokens, tokens], -1 where no pair is. pairs: int64, flat, of rows as `pairs.py` says.
+    """
+    blocks = block_pointers(given)
     known: Any = np.int64(0)
-    for block in range(count):
+    for block in range(len(given.rows) - 1):
         start = begin(block, blocks)
         stop = start + used(block, blocks)
         behind = next_token(block, blocks)[0]
@@ -157,10 +159,10 @@ def _count_pairs(
             second = np.int64(blocks.ids[i + 1]) if i + 1 < stop else behind
             if second == NONE:
                 break
-            number = np.int64(numbers[first * tokens + second])
+            number = np.int64(numbers[first, second])
             if number < 0:
-                numbers[first * tokens + second] = number = known
-                add_pair(pair_of(first, second), number, pairs)
+                numbers[first, second] = number = known
+                add_pair(pair_of(first, second), number, pointer(pairs))
                 known += 1
             row = PAIR_ROW * number
             if fill:
@@ -197,33 +199,19 @@ def _larger(array: Any, used: Any, needed: Any) -> Any:
 
 @compiled
 def learn_merges(
-    blocks: Any, sizes: Any, seen: Any, numbers: Any, given: Any, size: int, least: int, limit: int
-) -> Any:
+    blocks: Any, pairs: Any, places: Any, queue: Any, sizes: Any, seen: Any, given: Any, tokens: int, size: int, least: int, limit: int
+) -> Any:  # fmt: skip
     """Merge until there are `size` tokens, or no pair that occurs `least` times: left id, right id and the id of what they make, one
     merge after the other (int64). New tokens have the next ids.
 
-    blocks: `Blocks`; they are used up. sizes: int64[most] for the most tokens that there can be, the bytes of those that there are.
-    seen: int64[4 * most] of zeros. numbers: int32[tokens, tokens] of -1. given: int64[n, 3], merges that make a token that was there.
-    limit: bytes that a token, the parts of which are not both bytes, must have fewer than.
+    blocks: `Blocks`; they are used up. pairs, places: as `count_pairs` leaves them, `AT` where a pair's blocks begin. queue: the
+    pairs, as `queue.py` says. sizes: int64[most] for the most tokens that there can be, the bytes of the first `tokens`. seen:
+    int64[4 * most] of zeros. given: int64[n, 3], merges that make a token that was there. limit: bytes that a token, the parts of
+    which are not both bytes, must have fewer than.
     """
-    tokens: Any = np.int64(len(numbers))
-    merged, count = block_pointers(blocks), len(blocks.rows) - 1
-    pairs = np.empty(PAIR_ROW * (tokens * tokens + 1), np.int64)
-    counters, places, placed = np.zeros(2, np.int64), np.empty(0, np.int32), np.int64(0)
-    counters[0] = _count_pairs(
-        tokens, count, merged, pointer(numbers), pointer(pairs), pointer(places), False
-    )
-    queue, waiting = np.empty(QUEUE_ROW * (counters[0] + 1), np.int64), np.int64(0)
-    for number in range(counters[0]):
-        row = PAIR_ROW * number
-        pairs[row + AT] = placed
-        placed += pairs[row + BLOCKS]
-        push(pointer(queue), waiting, pairs[row + COUNT], pairs[row], number)
-        waiting += 1
-    places = np.empty(placed, np.int32)
-    _count_pairs(tokens, count, merged, pointer(numbers), pointer(pairs), pointer(places), True)
-    for number in range(counters[0]):
-        pairs[PAIR_ROW * number + AT] -= pairs[PAIR_ROW * number + BLOCKS]
+    merged, counters = block_pointers(blocks), np.zeros(2, np.int64)
+    waiting, placed = np.int64(len(queue) // QUEUE_ROW), np.int64(len(places))
+    counters[0] = waiting
     slots = _slots(pointer(pairs), counters[0], 2 * counters[0])
 
     merges, done = np.empty(3 * 1024, np.int64), np.int64(0)

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from corpusmill.common.hugging_face import alphabet
-from corpusmill.pipeline.tokenizer.merges.blocks import blocks_of
-from corpusmill.pipeline.tokenizer.merges.kernel import learn_merges
+from corpusmill.pipeline.tokenizer.merges.blocks import Blocks, blocks_of
+from corpusmill.pipeline.tokenizer.merges.kernel import count_pairs, learn_merges
+from corpusmill.pipeline.tokenizer.merges.pairs import AT, BLOCKS, COUNT, PAIR_ROW
 from corpusmill.pipeline.tokenizer.words import Words
 
+I64 = npt.NDArray[np.int64]
 _ANY = 1 << 62  # bytes of a token
 
 
@@ -45,9 +48,10 @@ def learn(
     limit = _ANY if max_token_bytes is None else max_token_bytes + 1  # the library's is one more
     given: list[tuple[int, int, int]] = []
     while True:
+        blocks = blocks_of(words, ids[""], ids[prefix])
         merges = learn_merges(
-            blocks_of(words, ids[""], ids[prefix]), np.ones(most, np.int64), np.zeros(4 * most, np.int64),
-            np.full((first, first), -1, np.int32), np.array(given, np.int64).reshape(-1, 3), size, max(min_frequency, 1), limit,
+            blocks, *_pairs(blocks, first), np.ones(most, np.int64), np.zeros(4 * most, np.int64),
+            np.array(given, np.int64).reshape(-1, 3), first, size, max(min_frequency, 1), limit,
         )  # fmt: skip
         names = vocabulary.copy()
         for left, right, made in merges.reshape(-1, 3).tolist():
@@ -60,3 +64,17 @@ def learn(
         else:
             pairs = [(names[left], names[right]) for left, right, _ in merges.reshape(-1, 3).tolist()]
             return Learned(names, pairs)
+
+
+def _pairs(blocks: Blocks, tokens: int) -> tuple[I64, npt.NDArray[np.int32], I64]:
+    """(pairs, their blocks, the queue) that learning begins with, of the first `tokens`."""
+    numbers, pairs = np.full((tokens, tokens), -1, np.int32), np.empty(PAIR_ROW * (tokens**2 + 1), np.int64)
+    count = count_pairs(blocks, numbers, pairs, np.empty(0, np.int32), False)
+    rows = pairs.reshape(-1, PAIR_ROW)[:count]
+    rows[:, AT] = np.cumsum(rows[:, BLOCKS]) - rows[:, BLOCKS]
+    places = np.empty(rows[:, BLOCKS].sum(), np.int32)
+    count_pairs(blocks, numbers, pairs, places, True)
+    rows[:, AT] -= rows[:, BLOCKS]
+    # What is sorted is a heap.
+    order = np.lexsort((rows[:, 0], -rows[:, COUNT]))
+    return pairs, places, np.stack([rows[order, COUNT], rows[order, 0], order], axis=1).ravel()
