@@ -137,8 +137,10 @@ def _count_with(counters: list[_Counter], every: Iterator[View]) -> None:
 
     def count(view: View) -> int:
         counter = free.get()
-        counter.add(view)
-        free.put(counter)
+        try:
+            counter.add(view)
+        finally:
+            free.put(counter)
         return int(view.bounds[-1] - view.bounds[0])
 
     waiting: list[Future[int]] = []

@@ -69,9 +69,7 @@ def _fewer(role: Any, token: Any, pair: Any, step: Any, weight: Any, known: Any)
     place = _ROLES * token + role
     if known.seen[place] >> _NUMBER_BITS != step:
         number = number_of(pair, known.pairs, known.slots, known.mask)
-        known.seen[place] = (step << _NUMBER_BITS) | (
-            max(number, -1) + 1
-        )  # one that is not counted has no number
+        known.seen[place] = (step << _NUMBER_BITS) | max(number + 1, 0)  # 0: a pair that is not counted
     number = (known.seen[place] & ((1 << _NUMBER_BITS) - 1)) - 1
     if number >= 0:
         known.pairs[PAIR_ROW * number + COUNT] -= weight
