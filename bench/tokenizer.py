@@ -124,7 +124,7 @@ def partitions(folder: Path) -> list[Any]:
 
 
 def stage(folder: Path) -> bytes:
-    """Ours: the sample drawn from the partitions (all of it, here), and training from its stream."""
+    """Ours: the sample drawn from the partitions (all of it, here), its words counted by threads, and training from the counts."""
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.progress import Progress

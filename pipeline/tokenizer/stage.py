@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 FILE, CONFIG, MAP, STATS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "stats.json"
 MARKER = "scratch/trained.json"
+_WORDS = 0.25  # bytes of the files of counted words, by those of the sample's
 TRAINING = (  # what a given tokenizer makes idle
     "model", "vocab_size", "vocab_multiple", "pre_tokenizer", "digits", "nfc", "special_tokens", "max_token_bytes", "min_frequency",
     "sample_mb", "weights",
@@ -72,8 +73,8 @@ class Tokenizer(GlobalStage):
         return f"vocabulary of {manifest.counters['vocab_size']:,}, {per_token:.2f} bytes a token"
 
     def forecast(self, flow: Flow, known: Constants) -> Forecast:
-        """Two passes over the partitions, to draw the sample and to measure; training by one process, which holds the
-        sample's words; two passes over the sample for what merges come from."""
+        """Two passes over the partitions, to draw the sample and to measure; a pass over the sample for its words, from which one
+        process trains; two passes for what merges come from."""
         params: TokenizerParams = self.params
         own, count, groups = known.of(self.name), flow.partitions, 16 * flow.validation * flow.partitions
         sample = min(flow.text_bytes, params.sample_mb * MIB)
@@ -83,12 +84,16 @@ class Tokenizer(GlobalStage):
         )
         works = [replace(drawn, units={"mb": flow.megabytes}, read_bytes=drawn.read_bytes + groups)]
         if params.path is None:
-            works.append(
+            words = _WORDS * stored
+            works += [
                 Work(
-                    "training", 1, {"sample_mb": sample / 1e6}, read_bytes=stored, gets=count, puts=5, one_core=True,
+                    "words", count, read_bytes=stored, written_bytes=words, gets=count, puts=count + 1, driver_bytes=drawn.driver_bytes
+                ),
+                Work(
+                    "training", 1, {"sample_mb": sample / 1e6}, read_bytes=words, gets=count, puts=5, one_core=True,
                     driver_bytes=own.driver_held * sample,
-                )
-            )  # fmt: skip
+                ),
+            ]  # fmt: skip
         loaded = TOKEN_BYTES * params.size  # each task loads the tokenizer
         works += [
             over_partitions(
@@ -166,12 +171,14 @@ class Tokenizer(GlobalStage):
 
     def _train(self, context: Context, drawn: Drawn, key: str) -> bytes:
         """The bytes of `tokenizer.json`. What a killed run trained is used."""
-        from corpusmill.pipeline.tokenizer.train import train
+        from corpusmill.pipeline.tokenizer.sample_words import sample_words
+        from corpusmill.pipeline.tokenizer.train import learned
 
         def make() -> Marker:
             context.log(f"tokenizer: training on {drawn.bytes / MIB:.1f} MiB of {drawn.docs:,} documents")
-            with context.work("tokenizer: training", drawn.bytes):
-                data = train((table["text"] for table in drawn.tables()), self.params)
+            words = sample_words(context, drawn, self.params, key)
+            with context.work("tokenizer: training", 0):
+                data = learned(words, self.params)
             return Marker(key=key, files=[publish_bytes(context.folder, FILE, data)])
 
         once(Marker, context.folder / MARKER, key, context.folder, make, read_files=True)

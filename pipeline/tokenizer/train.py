@@ -1,20 +1,24 @@
-"""Training byte-level BPE (Sennrich et al. 2016; bytes as in GPT-2) and WordPiece (Schuster and Nakajima 2012) with `tokenizers`, and
-Unigram (`unigram/`), from a stream."""
+"""Training byte-level BPE (Sennrich et al. 2016; bytes as in GPT-2) and WordPiece (Schuster and Nakajima 2012) by merges (`merges/`), and
+Unigram (`unigram/`), from the words of a stream of texts."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
 from corpusmill.common.hugging_face import alphabet, token_bytes
 from corpusmill.common.pre_tokenizers import pre_tokenizer, shortened
-from corpusmill.common.task_progress import advance, carried
-from corpusmill.pipeline.bpe.encode import chunks
+from corpusmill.pipeline.tokenizer.merges.learn import learn as learn_merges_of
+from corpusmill.pipeline.tokenizer.words import Words, counted, shortened_words
 from corpusmill.schemas.tokenizer import TokenizerParams
 
 
@@ -23,7 +27,8 @@ def normalizer(nfc: bool) -> dict[str, Any] | None:
     return {"type": "NFC"} if nfc else None
 
 
-PIECE = 1 << 16  # characters of a text that the library gets at once: it holds 256 of them
+PIECE = 1 << 16  # characters of a text that is cut, at least
+MOST_THREADS = 16  # that count words, each with a table of its own
 RESERVED = "<|reserved_{}|>"
 # Where a text can be cut so that every pattern finds the same words as in the whole: before a space, or after a line feed, with
 # a visible character on the other side of each.
@@ -35,97 +40,80 @@ WORD_BYTES = 100  # of a word that WordPiece looks up at once: what is longer is
 
 
 def train(texts: pa.ChunkedArray | Iterable[pa.ChunkedArray], params: TokenizerParams) -> bytes:
-    """`tokenizer.json` for these texts: one array, or many that are read once, one at a time.
+    """`tokenizer.json` for these texts: one array, or many that are read once, one at a time. See `learned`."""
+    arrays = [texts] if isinstance(texts, pa.ChunkedArray) else texts
+    return learned(words_of(arrays, params, min(os.cpu_count() or 1, MOST_THREADS)), params)
+
+
+def words_of(texts: Iterable[pa.ChunkedArray], params: TokenizerParams, threads: int = 1) -> Words:
+    """The words of texts, which are read once, as the tokenizer's model learns from them."""
+    whole = untrained(params)
+    content = json.loads(whole.to_str()) | {
+        "pre_tokenizer": pre_tokenizer(params.pre_tokenizer, params.digits)
+    }
+    arrays = texts if params.model == "unigram" else map(parted, texts)
+    return counted(arrays, content, whole, threads)
+
+
+def learned(words: Words, params: TokenizerParams) -> bytes:
+    """`tokenizer.json` for counted words (`words_of`).
 
     Ids: the end of a document is 0, `special_tokens` follow, then the 256 bytes (so no text is unknown; for WordPiece those within
     a word before those that begin one), then what was learned: merges in their order, Unigram's pieces by their probability. Where
     the text has not enough for `params.size` tokens, and a multiple is asked for, reserved special tokens `<|reserved_0|>` ... fill
-    up to the next one. The same texts give the same bytes in any order, for any number of threads: the library counts words, and
-    breaks ties by ids.
+    up to the next one. The same words give the same bytes in any order. BPE and WordPiece are those of the library's trainers.
     """
-    from tokenizers import AddedToken
+    from tokenizers import AddedToken, Tokenizer
 
-    arrays = [texts] if isinstance(texts, pa.ChunkedArray) else texts
-    tokenizer = {"bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[params.model](arrays, params)
-    size = tokenizer.get_vocab_size(with_added_tokens=True)
-    missing = -size % params.vocab_multiple
+    content = json.loads(untrained(params).to_str())
+    content["model"] |= {"bpe": _bpe, "unigram": _unigram, "wordpiece": _wordpiece}[params.model](
+        words, params
+    )
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    names = [params.eos_token, *params.special_tokens]
+    tokenizer.add_special_tokens([_special(AddedToken, name) for name in names])
+    missing = -tokenizer.get_vocab_size(with_added_tokens=True) % params.vocab_multiple
     if missing:
         tokenizer.add_special_tokens([_special(AddedToken, RESERVED.format(i)) for i in range(missing)])
     return (str(tokenizer.to_str(pretty=True)) + "\n").encode()
 
 
-def _bpe(texts: Iterable[pa.ChunkedArray], params: TokenizerParams) -> Any:
-    from tokenizers import AddedToken, pre_tokenizers, trainers
-
-    tokenizer = untrained(params)
-    # The library keeps a pair whose token is shorter than its limit.
-    limit: dict[str, Any] = (
-        {} if params.max_token_bytes is None else {"max_token_length": params.max_token_bytes + 1}
-    )
-    trainer = trainers.BpeTrainer(
-        vocab_size=params.size,
-        min_frequency=params.min_frequency,
-        special_tokens=[_special(AddedToken, name) for name in (params.eos_token, *params.special_tokens)],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-        **limit,
-    )
-    tokenizer.train_from_iterator(carried(pieces(texts)), trainer)  # the library's threads take it
-    return tokenizer
+def _bpe(words: Words, params: TokenizerParams) -> dict[str, Any]:
+    names = [params.eos_token, *params.special_tokens]
+    found = learn_merges_of(words, names, params.size, params.min_frequency, params.max_token_bytes)
+    return {"vocab": {name: i for i, name in enumerate(found.vocabulary)}, "merges": found.merges}
 
 
-def _wordpiece(texts: Iterable[pa.ChunkedArray], params: TokenizerParams) -> Any:
+def _wordpiece(words: Words, params: TokenizerParams) -> dict[str, Any]:
     """As the library trains it: by BPE's merges, of which the vocabulary alone is kept.
 
     The library numbers the bytes within words in the order in which it meets them, which is another in every process, and breaks
-    ties by these numbers (huggingface/tokenizers#1794). Given as special tokens, all of them are numbered beforehand; afterwards
-    they are tokens like others.
+    ties by these numbers (huggingface/tokenizers#1794). Here all of them are numbered beforehand.
     """
-    from tokenizers import AddedToken, Tokenizer, trainers
-
-    tokenizer, letters = untrained(params), sorted(alphabet())
-    special = [_special(AddedToken, name) for name in (params.eos_token, *params.special_tokens)]
-    within = [AddedToken(CONTINUES + letter, normalized=False, special=True) for letter in letters]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=params.size,
-        min_frequency=params.min_frequency,
-        special_tokens=[*special, *within],
-        initial_alphabet=letters,
-        continuing_subword_prefix=CONTINUES,
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(carried(pieces(texts)), trainer)
-    content = json.loads(tokenizer.to_str())
-    content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < len(special)]
-    return Tokenizer.from_str(json.dumps(content))
-
-
-def _unigram(texts: Iterable[pa.ChunkedArray], params: TokenizerParams) -> Any:
-    from tokenizers import AddedToken, Tokenizer
-
-    from corpusmill.pipeline.tokenizer.unigram.learn import learn
-    from corpusmill.pipeline.tokenizer.unigram.words import count_words
-
-    tokenizer = untrained(params)
-    content = json.loads(tokenizer.to_str())
     names = [params.eos_token, *params.special_tokens]
-    words = count_words(texts, content, tokenizer)
-    scores = learn(words, params.size - len(names), params.max_token_bytes)
+    found = learn_merges_of(
+        shortened_words(words, WORD_BYTES), names, params.size, params.min_frequency, None, CONTINUES
+    )
+    return {"vocab": {name: i for i, name in enumerate(found.vocabulary)}}
+
+
+def _unigram(words: Words, params: TokenizerParams) -> dict[str, Any]:
+    from corpusmill.pipeline.tokenizer.unigram.learn import learn
+
+    names = [params.eos_token, *params.special_tokens]
+    scores = learn(words.in_order(), params.size - len(names), params.max_token_bytes)
     stands_for = {byte: letter for letter, byte in alphabet().items()}
     letters = sorted(alphabet())
-    learned = sorted((piece for piece in scores if len(piece) > 1), key=lambda piece: (-scores[piece], piece))
+    pieces = sorted((piece for piece in scores if len(piece) > 1), key=lambda piece: (-scores[piece], piece))
     lowest = min(scores.values())
-    content["model"] = {
+    return {
         "type": "Unigram", "unk_id": None, "byte_fallback": False,
         "vocab": [
             *([name, 2 * lowest * len(name.encode())] for name in names),  # less likely than its own bytes
             *([letter, scores[bytes([alphabet()[letter]])]] for letter in letters),
-            *(["".join(stands_for[byte] for byte in piece), scores[piece]] for piece in learned),
+            *(["".join(stands_for[byte] for byte in piece), scores[piece]] for piece in pieces),
         ],
     }  # fmt: skip
-    tokenizer = Tokenizer.from_str(json.dumps(content))
-    tokenizer.add_special_tokens([_special(AddedToken, name) for name in names])
-    return tokenizer
 
 
 def untrained(params: TokenizerParams) -> Any:
@@ -164,12 +152,26 @@ def untrained(params: TokenizerParams) -> Any:
     return tokenizer
 
 
-def pieces(texts: Iterable[pa.ChunkedArray]) -> Iterator[list[str]]:
-    """Texts as Python strings, about a MiB at a time, long ones in pieces of about `PIECE` characters."""
-    for array in texts:
-        for chunk in chunks(array):
-            yield [piece for text in chunk for piece in (cut(text) if len(text) > PIECE else (text,))]
-            advance(sum(map(len, chunk)))
+def parted(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same texts, of which those that `cut` parts within a word are in its pieces, as the library was given them."""
+    long = np.flatnonzero(pc.binary_length(texts).to_numpy() > 2 * PIECE).tolist()
+    parts, start = list[pa.ChunkedArray](), 0
+    for row in long:
+        text = texts[row].as_py()
+        if not all(map(_whole, pairwise(cut(text)))):
+            pieces = pa.chunked_array([pa.array(list(cut(text)), texts.type)])
+            parts, start = [*parts, texts.slice(start, row - start), pieces], row + 1
+    if not parts:
+        return texts
+    return pa.chunked_array(
+        [chunk for part in [*parts, texts.slice(start)] for chunk in part.chunks], texts.type
+    )
+
+
+def _whole(pieces: tuple[str, str]) -> bool:
+    """Whether two neighbouring pieces of a text meet at a seam."""
+    before, behind = pieces
+    return _SEAM.match(before[-2:] + behind[:2], len(before[-2:])) is not None
 
 
 def cut(text: str) -> Iterator[str]:

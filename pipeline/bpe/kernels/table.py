@@ -81,6 +81,12 @@ def table_pointers(table: Any) -> Any:
 
 
 @compiled
+def short_hash(first: Any, second: Any, size: Any) -> Any:
+    """The hash of a pre-token that fits into an entry."""
+    return mix(first ^ (second * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(size))
+
+
+@compiled
 def key(data: Any, at: Any, size: Any, stop: Any) -> Any:
     """(first word, second word, hash) of a pre-token: of a long one the first word is its hash, the second means nothing."""
     if size > _SHORT:
@@ -90,7 +96,7 @@ def key(data: Any, at: Any, size: Any, stop: Any) -> Any:
         first, second = load(data, at, 8, stop), load(data, at + 8, size - 8, stop)
     else:
         first, second = load(data, at, size, stop), np.uint64(0)
-    return first, second, mix(first ^ (second * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(size))
+    return first, second, short_hash(first, second, size)
 
 
 @compiled

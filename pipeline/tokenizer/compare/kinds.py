@@ -17,7 +17,7 @@ from corpusmill.pipeline.bpe.encode import coming_back, encode
 from corpusmill.pipeline.bpe.load import load_bpe
 from corpusmill.pipeline.bpe.texts import View, views
 from corpusmill.pipeline.tokenizer.train import train, untrained
-from corpusmill.pipeline.tokenizer.unigram.words import count_words, cut_words, reading_of
+from corpusmill.pipeline.tokenizer.words import count_words, cut_words, reading_of
 from corpusmill.schemas.tokenizer import BYTES, Kind, Model, TokenizerParams
 
 Ids = npt.NDArray[np.unsignedinteger[Any]]

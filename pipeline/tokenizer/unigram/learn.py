@@ -14,7 +14,7 @@ from scipy.special import digamma
 from corpusmill.pipeline.bpe.kernels.tokens import new_trie
 from corpusmill.pipeline.tokenizer.unigram.kernels import expect, losses, occurrences
 from corpusmill.pipeline.tokenizer.unigram.seeds import F64, seeds
-from corpusmill.pipeline.tokenizer.unigram.words import Words
+from corpusmill.pipeline.tokenizer.words import Words
 
 # As in SentencePiece: EM steps before pieces are dropped, the share that stays, how many more than asked for are learned last,
 # and expected occurrences below which a piece goes.

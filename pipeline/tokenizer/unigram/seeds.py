@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.pipeline.tokenizer.unigram.words import Words
+from corpusmill.pipeline.tokenizer.words import Words
 
 SEEDS = 1_000_000  # besides the bytes, as in SentencePiece; the kernels' trie numbers a few more
 LONGEST = 16  # characters of a piece, likewise

@@ -16,9 +16,10 @@ from corpusmill.common.errors import UserError
 from corpusmill.pipeline.bpe.encode import encode
 from corpusmill.pipeline.bpe.load import load_bpe
 from corpusmill.pipeline.tokenizer import train as module
-from corpusmill.pipeline.tokenizer.train import cut, pieces, train
+from corpusmill.pipeline.tokenizer.train import cut, train
 from corpusmill.schemas.tokenizer import TokenizerParams
 from tests.pipeline.corpus import words
+from tests.pipeline.tokenizer.reference import pieces
 from tests.pipeline.tokenizer.test_pretokenizers import DIGITS, NAMES, library
 
 TEXTS = [words(80, seed) for seed in range(60)]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.tokenizer.unigram.seeds import LEAST, LONGEST, seeds
-from corpusmill.pipeline.tokenizer.unigram.words import Words
+from corpusmill.pipeline.tokenizer.words import Words
 
 
 def words(counts: dict[str, int]) -> Words:
