@@ -1,0 +1,87 @@
+"""What a text holds that cleaning looks at, found in one pass over the bytes of a batch: controls and line ends to be changed, characters beyond
+ASCII, neighbours that wrong decoding gives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from corpusmill.common.kernel_cache import compiled
+from corpusmill.pipeline.text.eight_bytes import read_word, unclean
+from corpusmill.pipeline.text.utf8 import decode
+
+# Marks of a text.
+DIRTY, UNUSUAL, SUSPECT = 1, 2, 4
+# Classes of characters, bits of a table of the first 65,536.
+ODD, LETTER, BEFORE_ANY, LIGATURE, BEFORE_SPACE, ALONE = 1, 2, 4, 8, 16, 32
+CLASSES = 1 << 16
+
+
+@compiled
+def marks(offsets: Any, data: Any, classes: Any) -> Any:
+    """uint8[texts]: the marks of each text, large_string offsets and bytes of valid UTF-8.
+
+    `DIRTY`: a control that a text may not hold, or a line end other than a newline. `UNUSUAL`: a character beyond ASCII. `SUSPECT`: a C1 control,
+    or neighbours of which one at least is of the `classes`, uint8[`CLASSES`], as `mojibake.classes` has them; of none without classes.
+    """
+    found = np.zeros(len(offsets) - 1, np.uint8)
+    for row in range(len(found)):
+        i, stop = offsets[row], offsets[row + 1]
+        seen = 0
+        while i < stop:
+            if i + 8 <= stop and not unclean(read_word(data, i)):
+                i += 8
+                continue
+            end = min(i + 8, stop)
+            while i < end and data[i] < 0x80:
+                byte = data[i]
+                if (byte < 0x20 and byte != 0x09 and byte != 0x0A) or byte == 0x7F:
+                    seen |= DIRTY
+                i += 1
+            before = 0
+            while i < stop and data[i] >= 0x80:
+                seen |= UNUSUAL
+                point, size = decode(data, i)
+                if (point < 0xA0) or point == 0xFEFF or point == 0x2028 or point == 0x2029:
+                    seen |= DIRTY
+                if len(classes):
+                    kind = classes[point] if point < CLASSES else 0
+                    if (
+                        kind & ALONE
+                        or before & BEFORE_ANY
+                        or before & LIGATURE
+                        or (before & LETTER and kind & ODD)
+                        or (before & ODD and kind & LETTER)
+                        or (point == 0xA0 and before & BEFORE_SPACE)
+                    ):
+                        seen |= SUSPECT
+                    before = kind
+                i += size
+            if before and i < stop:
+                byte = data[i] | 0x20
+                if before & LIGATURE and (byte < 0x61 or byte > 0x7A):
+                    seen |= SUSPECT
+                if before & BEFORE_SPACE and data[i] == 0x20:
+                    seen |= SUSPECT
+        found[row] = seen
+    return found
+
+
+@compiled
+def long_enough(offsets: Any, data: Any, least: int) -> Any:
+    """bool[texts]: whether a text surely has `least` characters without the white space around it; false where it is in doubt.
+
+    Counted are characters from `!` to `~` and the first bytes of those beyond Latin-1's signs that no white space begins with.
+    """
+    enough = np.zeros(len(offsets) - 1, np.bool_)
+    for row in range(len(enough)):
+        i, stop = offsets[row], offsets[row + 1]
+        count = 0
+        while i < stop and count < least:
+            byte = data[i]
+            count += (0x20 < byte < 0x7F) or 0xC3 <= byte <= 0xE0 or 0xE4 <= byte
+            i += 1
+        enough[row] = count >= least
+    return enough
