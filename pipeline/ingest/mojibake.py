@@ -1,8 +1,8 @@
 """Text that was decoded wrongly, mended by ftfy; what it would not touch is found without it.
 
 ftfy: Speer (2019), https://ftfy.readthedocs.io. Its heuristic (`ftfy.badness`) is a pattern of fifty alternatives, which Python tries at every
-character. Here the classes of characters that it is made of are looked for in the kernel of `text_marks`, then the pattern by RE2; only texts that
-have it become Python strings.
+character. Here the classes of characters that it is made of are looked for in the kernel of `text_marks`, and the pattern is tried around them; by
+RE2 on the whole text, where they are many.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from corpusmill.pipeline.ingest.text_marks import (
     LETTER,
     LIGATURE,
     ODD,
+    suspect_places,
 )
+from corpusmill.pipeline.text.buffers import view
+
+WIDEST = 8  # characters of what an alternative of the heuristic matches, at most
+MANY_PLACES = 64
 
 # What RE2 takes for white space and for letters is ASCII; Python's letters are some of those beyond it.
 _SPACE = r"[\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
@@ -77,12 +82,47 @@ def classes() -> npt.NDArray[np.uint8]:
     return found
 
 
-def looks_bad(texts: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
-    """bool[texts]: whether ftfy may call a text bad; true for whatever it does."""
+def bad_ones(texts: pa.LargeStringArray, suspects: npt.NDArray[np.int64]) -> list[int]:
+    """Of the rows that have the mark `SUSPECT`, those that ftfy calls bad."""
+    from ftfy.badness import BADNESS_RE
+
+    offsets, data = view(texts)
+    places = np.empty(MANY_PLACES, np.int64)
+    bad, many = [], []
+    for row in suspects.tolist():
+        begin, stop = int(offsets[row]), int(offsets[row + 1])
+        count = suspect_places(data, begin, stop, classes(), places)
+        if count > MANY_PLACES:
+            many.append(row)
+        elif any(_is_bad(BADNESS_RE, data, begin, stop, place) for place in places[:count].tolist()):
+            bad.append(row)
+    if many:
+        rows = pa.array(many)
+        bad += rows.filter(looks_bad(texts.take(rows))).to_pylist()
+    return sorted(bad)
+
+
+def _is_bad(
+    heuristic: re.Pattern[str], data: npt.NDArray[np.uint8], begin: int, stop: int, place: int
+) -> bool:
+    """Whether the heuristic finds anything of at most `WIDEST` characters around a byte of a text."""
+    first, last = max(begin, place - 4 * WIDEST), min(stop, place + 4 * WIDEST)
+    while first < stop and data[first] & 0xC0 == 0x80:
+        first += 1
+    while last < stop and data[last] & 0xC0 == 0x80:
+        last += 1
+    around = data[first:last].tobytes().decode("utf-8")
+    return (
+        heuristic.search(around, int(first > begin)) is not None
+    )  # from 1 on it is not the text's beginning
+
+
+def looks_bad(texts: pa.LargeStringArray) -> pa.BooleanArray:
+    """Whether ftfy may call a text bad; true for whatever it does."""
     try:
-        return np.asarray(pc.match_substring_regex(texts, _pattern()).to_numpy(zero_copy_only=False))
+        return pc.match_substring_regex(texts, _pattern())
     except pa.ArrowInvalid:  # a version of ftfy whose pattern RE2 does not take
-        return np.ones(len(texts), np.bool_)
+        return pa.repeat(pa.scalar(True), len(texts))
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.ingest.decoding import CONTROL
-from corpusmill.pipeline.ingest.mojibake import classes, looks_bad, mend
+from corpusmill.pipeline.ingest.mojibake import bad_ones, classes, mend
 from corpusmill.pipeline.ingest.text_marks import DIRTY, SUSPECT, UNUSUAL, marks
 from corpusmill.pipeline.text.buffers import frozen, view
 
@@ -45,7 +45,7 @@ def clean(
     found = _marks(texts, repair)
     mojibake: frozenset[int] = frozenset()
     if repair and len(suspects := np.flatnonzero(found & SUSPECT)):
-        mojibake = frozenset(suspects[looks_bad(texts.take(pa.array(suspects)))].tolist())
+        mojibake = frozenset(bad_ones(texts, suspects))
     rows = sorted(mojibake.union(np.flatnonzero(found & DIRTY).tolist()))
     changed = {}
     for row in rows:

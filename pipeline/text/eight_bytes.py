@@ -28,6 +28,19 @@ def read_word(data: Any, i: Any) -> Any:
 
 
 @compiled(inline="always")
+def first_of(flags: Any) -> Any:
+    """The place of the first byte whose high bit is set, 0 to 7; `flags` has no other bits and is not 0."""
+    below = (flags & (~flags + np.uint64(1))) - np.uint64(1)
+    return np.int64((((below & _ONES) * _ONES) >> np.uint64(56)) - np.uint64(1))
+
+
+@compiled(inline="always")
+def first_bytes(word: Any, count: Any) -> Any:
+    """The word's first `count` bytes, less than 8, the others 0."""
+    return word & ((np.uint64(1) << np.uint64(8 * count)) - np.uint64(1))
+
+
+@compiled(inline="always")
 def unclean(word: Any) -> Any:
     """Not 0 if any byte is beyond ASCII, DEL, or a control other than tab and newline."""
     low = word & _SEVEN
@@ -37,7 +50,7 @@ def unclean(word: Any) -> Any:
 
 @compiled(inline="always")
 def ends_run(word: Any) -> Any:
-    """Not 0 if any byte cannot stand for itself in a JSON string: a quote, a backslash, a control below the space."""
+    """The high bit of each byte that cannot stand for itself in a JSON string: a quote, a backslash, a control below the space."""
     low = word & _SEVEN
     plain = (low + _TO_SPACE) & ((low ^ _QUOTE) + _SEVEN) & ((low ^ _BACKSLASH) + _SEVEN)
     return ~plain & ~word & HIGH
