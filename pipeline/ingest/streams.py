@@ -18,10 +18,9 @@ from typing import Any
 from corpusmill.common.http_files import Unseekable
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.raw_file import Damaged as Damaged  # raised by everything here
+from corpusmill.pipeline.ingest.zstd_blocks import ZstdBlocks
 
 OUT_BYTES = 1 << 18  # decompressed at a time
-# A Zstandard block of 4 bytes may stand for 128 KiB: 256 bytes of input give 8 MiB at most.
-ZSTD_SLICE = 1 << 8
 COMPRESSED_SUFFIXES = {
     ".gz": "gzip",
     ".zst": "zstd",
@@ -324,6 +323,7 @@ def _zstd() -> Step:
     import zstandard
 
     decoder = zstandard.ZstdDecompressor().decompressobj()
+    blocks = ZstdBlocks()
     held, at = b"", 0  # input is kept here, not handed back, so that small slices cost no copies
 
     def step(data: bytes) -> tuple[bytes, bytes, bool]:
@@ -332,7 +332,7 @@ def _zstd() -> Step:
             held, at = data, 0
         out = b""
         while not out and at < len(held):
-            piece = held[at : at + ZSTD_SLICE]
+            piece = held[at : at + blocks.within(len(held) - at)]
             at += len(piece)
             try:
                 out = decoder.decompress(piece)
@@ -340,6 +340,7 @@ def _zstd() -> Step:
                 raise OSError(str(error)) from None
             if decoder.eof:
                 return out, decoder.unused_data + held[at:], True
+            blocks.pass_over(piece)
         return out, b"", False
 
     return step
