@@ -235,7 +235,7 @@ class Folder:
         TRAFFIC.add(gets=1)
         try:
             if self.local:
-                return open("/" + self.path, "rb")  # noqa: PTH123, SIM115 (a `Path` takes longer than to open the file)
+                return open("/" + self.path, "rb")  # noqa: PTH123 (a `Path` takes longer than to open the file)
             if self.root.partition("://")[0] in WEB:
                 return cast(BinaryIO, io.BufferedReader(self.store.open_file(self.path, size), 1 << 20))
             return cast(BinaryIO, io.BufferedReader(Reopened(self._reader(buffer_size), self._ask), 1 << 20))

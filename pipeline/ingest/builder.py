@@ -57,13 +57,7 @@ class PartitionBuilder:
         if isinstance(event, Document):
             if reading.file.metadata:
                 event = event._replace(metadata=self._with_listed(event.metadata, reading))
-            # At most: counting UTF-8 bytes exactly would encode the text twice.
-            size = len(event.text) * (1 if event.text.isascii() else 3) + len(event.metadata or "")
-            if self._pending.rows and (
-                self._pending.size + size > self.batch_bytes or self._pending.rows >= BATCH_ROWS
-            ):
-                yield from self.flush_batch()
-            self._pending.add(event, size, reading.path, note)
+            yield from self.add_document(event, reading.path, note)
         elif isinstance(event, Rejected):
             self._reject(event, reading)
             if len(self._decisions) >= MAX_ROWS:
@@ -82,6 +76,17 @@ class PartitionBuilder:
                 table = table.drop_columns(["metadata"] if "metadata" in table.column_names else [])
                 table = table.append_column("metadata", both)
             yield from self._append(self._complete(table, [(reading.path, len(table))], event.notes))
+
+    def add_document(self, document: Document, path: str, note: str | None = None) -> Iterator[Outcome]:
+        """Take one document of a file; `note`: what was repaired in its text. Yields the partitions that it completes."""
+        text = document.text
+        # At most: counting UTF-8 bytes exactly would encode the text twice.
+        size = len(text) * (1 if text.isascii() else 3) + len(document.metadata or "")
+        if self._pending.rows and (
+            self._pending.size + size > self.batch_bytes or self._pending.rows >= BATCH_ROWS
+        ):
+            yield from self.flush_batch()
+        self._pending.add(document, size, path, note)
 
     def _add_rows(self, table: pa.Table, sizes: I64, path: str) -> Iterator[Outcome]:
         """Take rows as so many documents: a batch ends where it would if they came one by one."""

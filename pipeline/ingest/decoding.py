@@ -18,6 +18,7 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_MARKS = tuple(bom for bom, _ in _BOMS)
 # The controls that a text may not hold; tab and line ends are no such.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
 _ASCII_CONTROLS = bytes(code for code in range(128) if CONTROL.match(chr(code)))
@@ -59,7 +60,9 @@ def decode(data: bytes, declared: str | None = None, max_replaced: float = MAX_R
     `max_replaced` of the characters. Raises `Undecodable`. UTF-8 goes before a declaration of another encoding: text in one that
     happens to be valid UTF-8 is rare, and a wrong declaration is not.
     """
-    marked = next(((bom, encoding) for bom, encoding in _BOMS if data.startswith(bom)), None)
+    marked = None
+    if data.startswith(_MARKS):
+        marked = next((bom, encoding) for bom, encoding in _BOMS if data.startswith(bom))
     if marked is not None:
         return _marked(data[len(marked[0]) :], marked[1], max_replaced)
     declared = codec_name(declared)

@@ -37,6 +37,7 @@ _MAGIC = {
     "xz": re.compile(rb"\xfd7zXZ\x00"),
     "lz4": re.compile(rb"\x04\x22\x4d\x18|[\x50-\x5f]\x2a\x4d\x18"),
 }
+_FIRST = frozenset(b"\x1f\x28B\xfd\x04" + bytes(range(0x50, 0x60)))  # what any of them begins with
 _MAGIC_BYTES = 10
 TRIED_BYTES = 1 << 16  # of what may be a member behind damage
 AGAIN_BYTES = 1 << 26  # of a damaged member, at most, that are decompressed twice
@@ -45,6 +46,8 @@ SLICE_BYTES = 64  # of them at a time
 
 def codec_of(head: bytes) -> str | None:
     """The compression that a file's first bytes show, or None."""
+    if not head or head[0] not in _FIRST:
+        return None
     return next((name for name, magic in _MAGIC.items() if magic.match(head)), None)
 
 
