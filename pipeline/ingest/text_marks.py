@@ -82,7 +82,8 @@ def marks(offsets: Any, data: Any, classes: Any) -> Any:
 @compiled
 def suspect_places(data: Any, begin: int, stop: int, classes: Any, places: Any) -> int:
     """How many places of the text `data[begin:stop]` make it `SUSPECT`; `places`, int64, takes them, bytes of `data`, as long as it has room."""
-    return _marked(data, begin, stop, classes, places)[1]
+    count: int = _marked(data, begin, stop, classes, places)[1]
+    return count
 
 
 @compiled

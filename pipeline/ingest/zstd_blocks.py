@@ -19,7 +19,6 @@ class ZstdBlocks:
 
     def __init__(self) -> None:
         self._left = 0  # bytes of the present block that are to come
-
         self._head = b""  # of a header, as far as it has come
         self._needed = 6  # bytes of it; 0: no more headers are looked for
         self._in_frame_header = True
@@ -34,7 +33,7 @@ class ZstdBlocks:
     def pass_over(self, piece: bytes) -> None:
         """The bytes that were passed."""
         at = 0
-        while self._needed and at < len(piece):
+        while at < len(piece) and (self._left or self._needed):
             if self._left:
                 some = min(self._left, len(piece) - at)
                 self._left -= some
@@ -54,7 +53,9 @@ class ZstdBlocks:
             self._head = b""
             self._left = 1 if kind == _RLE else size
             if last or kind == _RESERVED:
-                self._needed = self._left = 0
+                self._needed = 0
+            if kind == _RESERVED:
+                self._left = 0
         elif head[:4] != _MAGIC:
             self._needed = 0
         else:

@@ -50,7 +50,7 @@ def _space(data: Any, i: Any) -> Any:
 @compiled
 def _hex(data: Any, i: int) -> int:
     """The number of four hex digits; -1 if they are none."""
-    value = 0
+    value: Any = 0
     for k in range(i, i + 4):
         byte = np.int64(byte_at(data, k))
         if 0x30 <= byte <= 0x39:
@@ -95,7 +95,7 @@ def _escaped(data: Any, i: int) -> Any:
 @compiled
 def _copied(data: Any, i: int, stop: int, out: Any, end: int) -> Any:
     """The string whose first character is at `i`, at `out[end:]`: (behind its quote, new end, characters); (-1, 0, 0) for none."""
-    more = 0  # bytes that are not the first of a character
+    more: Any = 0  # bytes that are not the first of a character
     first = end
     while True:
         run, flags = i, np.uint64(0)
