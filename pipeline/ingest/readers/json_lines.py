@@ -49,12 +49,12 @@ def pieces(stream: Stream, limit: int) -> Iterator[Line]:
     held, start, offset = 0, stream.position, stream.position
     while block := stream.read():
         begin = 0
-        end = block.find(b"\n") if parts or held else 0
-        if end > 0 and held + end > limit:
+        end = block.find(b"\n") if held else -1
+        if end >= 0 and held + end > limit:
             yield Line(start, None, held + end)
             parts, held, begin = [], 0, end + 1
             start = offset + begin
-        last = block.rfind(b"\n", begin) + 1 if end >= 0 else 0
+        last = block.rfind(b"\n", begin) + 1
         if last > begin:
             parts.append(block[begin:last] if begin or last < len(block) else block)
             whole = parts[0] if len(parts) == 1 else b"".join(parts)

@@ -48,7 +48,7 @@ def _space(data: Any, i: Any) -> Any:
 
 
 @compiled
-def _hex(data: Any, i: int) -> int:
+def _hex(data: Any, i: int) -> Any:
     """The number of four hex digits; -1 if they are none."""
     value: Any = 0
     for k in range(i, i + 4):

@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.engine.stage import Outcome
@@ -138,7 +138,9 @@ def test_reading_ends_at_a_good_line_too(tmp_path: Path, good_first: bool) -> No
     assert outcomes(path, {}, {})[0][1].counters["quarantined/ingest.not_jsonl"] == 1
 
 
+@settings(max_examples=1_000)
 @given(st.lists(st.text(st.sampled_from("ab\n"), max_size=9).map(str.encode), max_size=9), st.integers(1, 20))
+@example([b"abab", b"\nb\n", b"a"], 3)  # the newline of a long line is the first byte of a block
 def test_pieces_are_the_lines(blocks: list[bytes], limit: int) -> None:
     class Blocks:
         def __init__(self) -> None:
