@@ -74,7 +74,9 @@ class Folder:
                 f"{text}: unknown kind of URL '{scheme}://'; allowed: a path, file, {', '.join(REMOTE)}"
             )
         else:
-            local = Path(rest if sep else text).expanduser()
+            local: str | Path = rest if sep else text
+            if "~" in text:  # rare; a `Path` for each of many small files takes longer than to open it
+                local = Path(local).expanduser()
             self.root, self.path = "file://", os.path.abspath(local).strip("/")  # noqa: PTH100 (links stay links)
 
     @property
@@ -233,7 +235,7 @@ class Folder:
         TRAFFIC.add(gets=1)
         try:
             if self.local:
-                return cast(BinaryIO, Path("/" + self.path).open("rb"))
+                return open("/" + self.path, "rb")  # noqa: PTH123 (a `Path` takes longer than to open the file)
             if self.root.partition("://")[0] in WEB:
                 return cast(BinaryIO, io.BufferedReader(self.store.open_file(self.path, size), 1 << 20))
             return cast(BinaryIO, io.BufferedReader(Reopened(self._reader(buffer_size), self._ask), 1 << 20))

@@ -41,7 +41,11 @@ class Traffic:
     def add(self, gets: int = 0, puts: int = 0, lists: int = 0, read: int = 0, written: int = 0) -> None:
         """Count a request."""
         with self._lock:
-            self._total = self._total.plus(Amounts(gets, puts, lists, read, written))
+            so_far = self._total
+            self._total = Amounts(
+                so_far.gets + gets, so_far.puts + puts, so_far.lists + lists, so_far.read + read,
+                so_far.written + written,
+            )  # fmt: skip
 
     def add_listing(self, objects: int) -> None:
         """Count the pages of a listing."""

@@ -5,23 +5,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from corpusmill.common.ids import doc_id
 from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.ingest.decoding import REPLACED
 from corpusmill.pipeline.ingest.fields import joined
+from corpusmill.pipeline.ingest.pending import Paths, Pending, doc_ids, hashes, locators
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
+from corpusmill.pipeline.ingest.text_marks import long_enough
+from corpusmill.pipeline.text.buffers import I64, view
 from corpusmill.pipeline.text.turns import BROKEN_TURNS, broken
 from corpusmill.schemas.stages import IngestParams
-from corpusmill.schemas.tables import DOCUMENTS, ID, INGEST_DECISIONS, KEPT, QUARANTINED
+from corpusmill.schemas.tables import DOCUMENTS, INGEST_DECISIONS, KEPT, QUARANTINED
 
 BATCH_BYTES = 1 << 20  # text cleaned at a time
 BATCH_ROWS = 4_096
@@ -41,10 +42,7 @@ class PartitionBuilder:
         self.limit = max(1, int(params.partition_mb * 2**20))
         self.batch_bytes = min(BATCH_BYTES, max(1, int(params.max_record_mb * 2**20)))
         self.counters: Counter[str] = Counter()
-        self._pending: list[Document] = []
-        self._notes: dict[int, str] = {}  # what was repaired in them
-        self._paths: list[str] = []  # of their files
-        self._pending_bytes = 0
+        self._pending = Pending()
         self._tables: list[pa.Table] = []
         self._bytes = 0
         self._rows = 0
@@ -59,22 +57,14 @@ class PartitionBuilder:
         if isinstance(event, Document):
             if reading.file.metadata:
                 event = event._replace(metadata=self._with_listed(event.metadata, reading))
-            # At most: counting UTF-8 bytes exactly would encode the text twice.
-            size = len(event.text) * (1 if event.text.isascii() else 3) + len(event.metadata or "")
-            if self._pending and (
-                self._pending_bytes + size > self.batch_bytes or len(self._pending) >= BATCH_ROWS
-            ):
-                yield from self.flush_batch()
-            if note:
-                self._notes[len(self._pending)] = note
-            self._pending.append(event)
-            self._paths.append(reading.path)
-            self._pending_bytes += size
+            yield from self.add_document(event, reading.path, note)
         elif isinstance(event, Rejected):
             self._reject(event, reading)
             if len(self._decisions) >= MAX_ROWS:
                 yield from self.flush_batch()
                 yield self.take()
+        elif event.sizes is not None:
+            yield from self._add_rows(event.table, event.sizes, reading.path)
         else:
             yield from self.flush_batch()
             table = event.table
@@ -85,8 +75,33 @@ class PartitionBuilder:
                 both = pa.array([self._with_listed(one, reading) for one in own], pa.string())
                 table = table.drop_columns(["metadata"] if "metadata" in table.column_names else [])
                 table = table.append_column("metadata", both)
-            paths = [reading.path] * len(table)
-            yield from self._append(self._complete(table, paths, event.notes))
+            yield from self._append(self._complete(table, [(reading.path, len(table))], event.notes))
+
+    def add_document(self, document: Document, path: str, note: str | None = None) -> Iterator[Outcome]:
+        """Take one document of a file; `note`: what was repaired in its text. Yields the partitions that it completes."""
+        text = document.text
+        # At most: counting UTF-8 bytes exactly would encode the text twice.
+        size = len(text) * (1 if text.isascii() else 3) + len(document.metadata or "")
+        if self._pending.rows and (
+            self._pending.size + size > self.batch_bytes or self._pending.rows >= BATCH_ROWS
+        ):
+            yield from self.flush_batch()
+        self._pending.add(document, size, path, note)
+
+    def _add_rows(self, table: pa.Table, sizes: I64, path: str) -> Iterator[Outcome]:
+        """Take rows as so many documents: a batch ends where it would if they came one by one."""
+        ends = np.r_[0, np.cumsum(sizes)]
+        at = 0
+        while at < len(table):
+            room = self.batch_bytes - self._pending.size
+            fit = int(np.searchsorted(ends, ends[at] + room, side="right")) - 1 - at
+            fit = min(fit, BATCH_ROWS - self._pending.rows)
+            if fit <= 0 and self._pending.rows:
+                yield from self.flush_batch()
+                continue
+            some = slice(at, at + max(fit, 1))  # one that is larger than a batch is a batch
+            self._pending.add_rows(table[some], int(ends[some.stop] - ends[at]), path)
+            at = some.stop
 
     def _with_listed(self, own: str | None, reading: Reading) -> str | None:
         """A document's metadata, and what a list says of its file: of two values of one name, the document's."""
@@ -94,10 +109,9 @@ class PartitionBuilder:
 
     def flush_batch(self) -> Iterator[Outcome]:
         """Clean what is pending, of however many files; to be called at the end of a unit."""
-        if self._pending:
-            batch, paths, notes = self._pending, self._paths, self._notes
-            self._pending, self._paths, self._notes, self._pending_bytes = [], [], {}, 0
-            yield from self._append(self._complete(_table(batch), paths, notes))
+        if self._pending.rows:
+            pending, self._pending = self._pending, Pending()
+            yield from self._append(self._complete(pending.table(), pending.paths, pending.notes))
 
     @property
     def empty(self) -> bool:
@@ -135,10 +149,10 @@ class PartitionBuilder:
             if begin < len(table):
                 yield self.take()
 
-    def _complete(self, table: pa.Table, paths: Sequence[str], notes: Mapping[int, str]) -> pa.Table:
+    def _complete(self, table: pa.Table, paths: Paths, notes: Mapping[int, str]) -> pa.Table:
         """`table` in the form of `DOCUMENTS`: text cleaned, ids set, records without text rejected.
 
-        `paths`: the file of each row. `notes`: row -> what was repaired in its text so far.
+        `paths`: the files of the rows. `notes`: row -> what was repaired in its text so far.
         """
         rows = len(table)
         mojibake: list[int] = []
@@ -147,16 +161,14 @@ class PartitionBuilder:
         columns["text"] = text
         source = self.source
         if "doc_id" not in columns:
-            records = columns.pop("record").to_pylist()
-            locators = [f"{path}#{record}" for path, record in zip(paths, records, strict=True)]
-            columns["locator"] = pa.array(locators, pa.string())
-            columns["doc_id"] = pa.array([doc_id(source, locator) for locator in locators], ID)
+            columns["locator"] = locators(paths, columns.pop("record"))
+            columns["doc_id"] = doc_ids(source, columns["locator"])
         if "source" not in columns:
             columns["source"] = pa.repeat(pa.scalar(source, pa.string()), rows)
-        columns["text_hash"] = pa.array(_text_hashes(text), ID)
+        columns["text_hash"] = hashes(text)
         whole = pa.table(
             [
-                columns[f.name].cast(f.type) if f.name in columns else pa.nulls(rows, f.type)
+                _as(columns[f.name], f.type) if f.name in columns else pa.nulls(rows, f.type)
                 for f in DOCUMENTS
             ],
             schema=DOCUMENTS,
@@ -170,6 +182,8 @@ class PartitionBuilder:
         if self.conversations and (wrong := broken(text.take(pa.array(mojibake, pa.int64())))):
             whole = self._without_broken(whole, {mojibake[at]: reason for at, reason in wrong.items()})
             text = _one_array(whole["text"])
+        if long_enough(*view(text), self.params.min_chars).all():
+            return whole
         lengths = pc.utf8_length(pc.utf8_trim_whitespace(text))
         short = pc.less(lengths, self.params.min_chars)
         if not pc.any(short).as_py():
@@ -226,29 +240,10 @@ class PartitionBuilder:
         self.counters[f"{outcome}/{failed['rule']}"] += 1
 
 
-def _table(batch: list[Document]) -> pa.Table:
-    columns = dict(zip(Document._fields, zip(*batch, strict=True), strict=True))
-    arrays = {}
-    for name, values in columns.items():
-        kind = pa.large_string() if name == "text" else pa.string()
-        try:
-            arrays[name] = pa.array(values, kind)
-        except UnicodeEncodeError:
-            arrays[name] = pa.array([value and scrub_surrogates(value) for value in values], kind)
-    return pa.table(arrays)
-
-
 def _one_array(column: pa.ChunkedArray) -> pa.Array:
     """A column as a single array, not copied where it is one."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _text_hashes(text: pa.LargeStringArray) -> list[bytes]:
-    """xxh3_128 of each text, straight from the Arrow buffers."""
-    _, offsets, data = text.buffers()
-    if data is None:
-        return [xxhash.xxh3_128_digest(b"")] * len(text)
-    ends = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1].tolist()
-    view = memoryview(data)
-    digest = xxhash.xxh3_128_digest
-    return [digest(view[begin:end]) for begin, end in pairwise(ends)]
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type == kind else array.cast(kind)

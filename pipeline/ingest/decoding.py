@@ -18,8 +18,10 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_MARKS = tuple(bom for bom, _ in _BOMS)
 # The controls that a text may not hold; tab and line ends are no such.
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
+_ASCII_CONTROLS = bytes(code for code in range(128) if CONTROL.match(chr(code)))
 _C1 = re.compile("[\x80-\x84\x86-\x9f]")  # controls that a wrong single-byte encoding gives
 _PUNCTUATION = frozenset("‘’‚“”„†‡•…‰‹›«»–—€£¥§©®°·´¿¡½¼¾²³ºª×÷\xa0\xad")
 _SAMPLE_CHARS = 65_536
@@ -58,7 +60,9 @@ def decode(data: bytes, declared: str | None = None, max_replaced: float = MAX_R
     `max_replaced` of the characters. Raises `Undecodable`. UTF-8 goes before a declaration of another encoding: text in one that
     happens to be valid UTF-8 is rare, and a wrong declaration is not.
     """
-    marked = next(((bom, encoding) for bom, encoding in _BOMS if data.startswith(bom)), None)
+    marked = None
+    if data.startswith(_MARKS):
+        marked = next((bom, encoding) for bom, encoding in _BOMS if data.startswith(bom))
     if marked is not None:
         return _marked(data[len(marked[0]) :], marked[1], max_replaced)
     declared = codec_name(declared)
@@ -196,7 +200,11 @@ def _checked(text: str, repaired: str | None = None) -> Decoded:
 
 def _many_controls(text: str) -> int:
     """The control characters at the beginning of a text, if they are more than a tenth; else 0."""
-    controls = len(CONTROL.findall(text, 0, _SAMPLE_CHARS))
+    sample = text[:_SAMPLE_CHARS]
+    if sample.isascii():
+        controls = len(sample) - len(sample.encode("ascii").translate(None, _ASCII_CONTROLS))
+    else:
+        controls = len(CONTROL.findall(sample))
     return controls if controls * 10 > min(len(text), _SAMPLE_CHARS) else 0
 
 

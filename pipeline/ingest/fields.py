@@ -155,20 +155,22 @@ def document(record: dict[str, Any], where: str, offset: float, reading: Reading
     `where` tells its place in the file, for the reason why it has no text.
     """
     source = reading.source
-    fields = ", ".join(sorted(map(shown_name, record))[:20])
     text: Any
     try:
         if source.conversations:
             text, rule = conversations.take_text(record, reading), conversations.RULE
         else:
             text, rule = take_text(record, source.text_column, source.text_join), "ingest.text_type"
-        detail = f"field '{source.text_column}' holds a JSON {kind_of(text)} in place of a string"
-        if isinstance(text, list) and source.text_join is None:
-            detail += " (text_join: joins its strings)"
+        detail = ""
+        if not isinstance(text, str):
+            detail = f"field '{source.text_column}' holds a JSON {kind_of(text)} in place of a string"
+            if isinstance(text, list) and source.text_join is None:
+                detail += " (text_join: joins its strings)"
     except Wrong as wrong:
         text, rule, detail = None, conversations.RULE, str(wrong)
     except Absent:
         text, rule = None, "ingest.no_text"
+        fields = ", ".join(sorted(map(shown_name, record))[:20])
         hint = suggest(source.text_column, texts_in(record))
         detail = f"no field '{source.text_column}'{hint} (fields: {fields[:300]})"
     found = take(record, columns_of(source))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from corpusmill.common.storage import Folder
@@ -49,11 +51,13 @@ class Rejected(NamedTuple):
 class Batch(NamedTuple):
     """Records of a columnar file: any of the columns of `corpusmill.schemas.tables.DOCUMENTS`, `text` at least.
 
-    Without `doc_id`, a column `record` gives what follows `#` in each locator.
+    Without `doc_id`, a column `record` gives what follows `#` in each locator. With `sizes`, the rows are as so many `Document`s, of which each
+    counts as so much: of its text 1 for a character, 3 if it has any beyond ASCII, and 1 for a character of its metadata.
     """
 
     table: pa.Table
     notes: dict[int, str] = {}  # row -> what was repaired in its text  # noqa: RUF012 (a NamedTuple default, never written to)
+    sizes: npt.NDArray[np.int64] | None = None
 
 
 Event = Document | Rejected | Batch

@@ -273,6 +273,7 @@ class Ingest(SourceStage):
 
     def read(self, unit: Unit) -> Iterator[tuple[str, Outcome, int]]:
         """Partitions of a unit, each as soon as it is full; one at least, so that every unit shows."""
+        from corpusmill.pipeline.ingest import small_files
         from corpusmill.pipeline.ingest.builder import PartitionBuilder
         from corpusmill.pipeline.ingest.readers import read_file
         from corpusmill.pipeline.ingest.records import Reading
@@ -281,7 +282,17 @@ class Ingest(SourceStage):
         builder = PartitionBuilder(self.params, unit.source, source.conversations)
         done = reported = 0  # bytes of input read, and bytes already reported
         chunk = 0
+        plain = small_files.eligible(source)
         for file, planned in zip(unit.files, unit.hashes, strict=True):
+            document = small_files.document(file, self.params, planned) if plain else None
+            if document is not None:
+                builder.counters.update(file.counted)
+                builder.counters[f"files/{file.format}"] += 1
+                done += file.stored
+                for outcome in builder.add_document(document, file.path):
+                    yield f"{unit.name}-{chunk:03d}", outcome, done - reported
+                    chunk, reported = chunk + 1, done
+                continue
             reading = Reading(file, source, self.params, builder.counters)
 
             def outcomes(reading: Reading = reading) -> Iterator[Outcome]:

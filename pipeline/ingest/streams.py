@@ -18,10 +18,9 @@ from typing import Any
 from corpusmill.common.http_files import Unseekable
 from corpusmill.pipeline.ingest.raw_file import READ_BYTES, RawFile
 from corpusmill.pipeline.ingest.raw_file import Damaged as Damaged  # raised by everything here
+from corpusmill.pipeline.ingest.zstd_blocks import ZstdBlocks
 
 OUT_BYTES = 1 << 18  # decompressed at a time
-# A Zstandard block of 4 bytes may stand for 128 KiB: 256 bytes of input give 8 MiB at most.
-ZSTD_SLICE = 1 << 8
 COMPRESSED_SUFFIXES = {
     ".gz": "gzip",
     ".zst": "zstd",
@@ -38,6 +37,7 @@ _MAGIC = {
     "xz": re.compile(rb"\xfd7zXZ\x00"),
     "lz4": re.compile(rb"\x04\x22\x4d\x18|[\x50-\x5f]\x2a\x4d\x18"),
 }
+_FIRST = frozenset(b"\x1f\x28B\xfd\x04" + bytes(range(0x50, 0x60)))  # what any of them begins with
 _MAGIC_BYTES = 10
 TRIED_BYTES = 1 << 16  # of what may be a member behind damage
 AGAIN_BYTES = 1 << 26  # of a damaged member, at most, that are decompressed twice
@@ -46,6 +46,8 @@ SLICE_BYTES = 64  # of them at a time
 
 def codec_of(head: bytes) -> str | None:
     """The compression that a file's first bytes show, or None."""
+    if not head or head[0] not in _FIRST:
+        return None
     return next((name for name, magic in _MAGIC.items() if magic.match(head)), None)
 
 
@@ -324,6 +326,7 @@ def _zstd() -> Step:
     import zstandard
 
     decoder = zstandard.ZstdDecompressor().decompressobj()
+    blocks = ZstdBlocks()
     held, at = b"", 0  # input is kept here, not handed back, so that small slices cost no copies
 
     def step(data: bytes) -> tuple[bytes, bytes, bool]:
@@ -332,7 +335,7 @@ def _zstd() -> Step:
             held, at = data, 0
         out = b""
         while not out and at < len(held):
-            piece = held[at : at + ZSTD_SLICE]
+            piece = held[at : at + blocks.within(len(held) - at)]
             at += len(piece)
             try:
                 out = decoder.decompress(piece)
@@ -340,6 +343,7 @@ def _zstd() -> Step:
                 raise OSError(str(error)) from None
             if decoder.eof:
                 return out, decoder.unused_data + held[at:], True
+            blocks.pass_over(piece)
         return out, b"", False
 
     return step

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.pipeline.ingest.decoding import CONTROL
+from corpusmill.pipeline.ingest.mojibake import bad_ones, classes, mend
+from corpusmill.pipeline.ingest.text_marks import DIRTY, SUSPECT, UNUSUAL, marks
+from corpusmill.pipeline.text.buffers import frozen, view
 
 # Line ends of any system, and the controls that a text may not hold (tab and newline stay).
 _LINE_END = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
-_DIRTY = "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x{9f}\\x{feff}\\x{2028}\\x{2029}]"  # RE2: either of the two
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NO_CLASSES = frozen(np.zeros(0, np.uint8))
 
 
 def scrub_surrogates(text: str) -> str:
@@ -35,21 +37,20 @@ def clean(
 
     `repaired` takes the rows whose mojibake was.
 
-    One pass of RE2 over the batch finds the texts that need anything; only they become Python strings.
-    Unicode is not normalised otherwise. ftfy: Speer (2019), https://ftfy.readthedocs.io
+    One pass over the bytes of the batch finds the texts that may need anything; only they become Python strings.
+    Unicode is not normalised otherwise.
     """
     if not len(texts):
         return texts
-    suspects = pc.match_substring_regex(texts, _DIRTY)
+    found = _marks(texts, repair)
     mojibake: frozenset[int] = frozenset()
-    if repair and len(unusual := pc.indices_nonzero(pc.invert(pc.string_is_ascii(texts)))):
-        bad = pc.match_substring_regex(texts.take(unusual), _mojibake_prefilter())
-        mojibake = frozenset(unusual.filter(bad).to_pylist())
-    rows = sorted(mojibake.union(pc.indices_nonzero(suspects).to_pylist()))
+    if repair and len(suspects := np.flatnonzero(found & SUSPECT)):
+        mojibake = frozenset(bad_ones(texts, suspects))
+    rows = sorted(mojibake.union(np.flatnonzero(found & DIRTY).tolist()))
     changed = {}
     for row in rows:
         before = texts[row].as_py()
-        after = _mend(before) if row in mojibake else before
+        after = mend(before) if row in mojibake else before
         if after != before:
             counters["encoding_repaired"] += 1
             counters["encoding_repaired/mojibake"] += 1
@@ -71,39 +72,11 @@ def clean(
     return replaced
 
 
-def _mend(text: str) -> str:
-    """ftfy's repair of wrongly decoded text, where its badness heuristic finds any; nothing else of ftfy."""
-    from ftfy import fix_text
-    from ftfy.badness import is_bad
-
-    return fix_text(text, _ftfy_config()) if is_bad(text) else text
-
-
-@lru_cache(maxsize=1)
-def _ftfy_config() -> Any:
-    from ftfy import TextFixerConfig
-
-    others = (
-        "unescape_html remove_terminal_escapes fix_latin_ligatures fix_character_width uncurl_quotes"
-        " fix_line_breaks fix_surrogates remove_control_chars explain"
-    )
-    return TextFixerConfig(normalization=None, **dict.fromkeys(re.findall(r"\w+", others), False))
-
-
-@lru_cache(maxsize=1)
-def _mojibake_prefilter() -> str:
-    """An RE2 pattern that matches whatever `ftfy.badness.is_bad` matches, and little else.
-
-    Every alternative of that heuristic holds a C1 control, or two neighbours out of its character classes
-    of which one at least is no plain Greek or Cyrillic letter, or one of a few fixed pairs.
-    """
-    from ftfy.badness import MOJIBAKE_CATEGORIES as classes
-
-    letters = classes["lower_common"] + classes["upper_common"]
-    odd = "".join(
-        text for name, text in classes.items() if name not in ("common", "c1", "lower_common", "upper_common")
-    )
-    return (
-        f"[\\x{{80}}-\\x{{9f}}]|[{odd}{letters}][{odd}]|[{odd}][{odd}{letters}]"
-        "|[ÂÃÎÐØÙà√≈‚βāÅ][^\\x00-\\x7f]|[Œœ](?:[^A-Za-z]|$)|[ÃÂ][ \\x{a0}]|вЂ|ГўВЂВ"
-    )
+def _marks(texts: pa.LargeStringArray, repair: bool) -> npt.NDArray[np.uint8]:
+    """The marks of each text (`corpusmill.pipeline.ingest.text_marks`); ftfy is not imported for texts of ASCII."""
+    offsets, data = view(texts)
+    known = classes() if repair and classes.cache_info().currsize else _NO_CLASSES
+    found: npt.NDArray[np.uint8] = marks(offsets, data, known)
+    if repair and not len(known) and np.any(found & UNUSUAL):
+        found = marks(offsets, data, classes())
+    return found

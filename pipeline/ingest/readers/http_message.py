@@ -8,7 +8,7 @@ from collections.abc import Callable
 from email.message import Message as MimeHeader
 from typing import Any, Final, NamedTuple
 
-from corpusmill.pipeline.ingest.streams import ZSTD_SLICE
+from corpusmill.pipeline.ingest.zstd_blocks import SLICE
 
 HEADER_BYTES: Final = 64 << 10
 # Header lines that end in a bare newline are common in old crawls (ClueWeb09).
@@ -169,8 +169,8 @@ def _zstd(data: bytes, most: int) -> tuple[bytes, bool]:
     import zstandard
 
     decoder, out = zstandard.ZstdDecompressor().decompressobj(), bytearray()
-    for at in range(0, len(data), ZSTD_SLICE):
-        out += decoder.decompress(data[at : at + ZSTD_SLICE])
+    for at in range(0, len(data), SLICE):
+        out += decoder.decompress(data[at : at + SLICE])
         if decoder.eof or len(out) >= most:
             return bytes(out[:most]), True
     return bytes(out), False

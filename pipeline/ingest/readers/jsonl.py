@@ -8,14 +8,18 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import orjson
+import pyarrow as pa
 
 from corpusmill.pipeline.ingest.decoding import Undecodable, decode
 from corpusmill.pipeline.ingest.encodings import unmarked_utf
 from corpusmill.pipeline.ingest.fields import document, kind_of
-from corpusmill.pipeline.ingest.records import Event, Reading, Rejected
-from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
+from corpusmill.pipeline.ingest.readers.json_lines import Columns, pieces
+from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
+from corpusmill.pipeline.ingest.streams import Damaged, Stream
 from corpusmill.pipeline.ingest.text_cleaning import scrub_surrogates
+from corpusmill.pipeline.text.buffers import I64
 
 # After so many lines in a row that are no JSON the file is something else: the rest becomes one record.
 GIVE_UP_AFTER = 100
@@ -44,40 +48,84 @@ def read(reading: Reading) -> Iterator[Event]:
 
 
 def _records(stream: Stream, reading: Reading, after_damage: bool) -> Iterator[Event]:
-    limit = reading.max_bytes
-    bad_in_a_row = 0
-    first = stream.position
-    for offset, line, size in lines(stream, limit):
-        if line is None:
+    single = _Lines(reading, stream.position if after_damage else None)
+    columns = Columns.of(reading)
+    for offset, data, size, many in pieces(stream, reading.max_bytes):
+        if not many or data is None:
+            yield from single.take(offset, data, size)
+        elif columns is None:
+            begin = 0
+            while begin < size and not single.ended:
+                end = data.index(b"\n", begin)
+                yield from single.take(offset + begin, data[begin:end], end - begin)
+                begin = end + 1
+        else:
+            for begin, end, table, sizes in columns.runs(data):
+                if table is None or single.at_the_end:
+                    yield from single.take(offset + begin, data[begin:end], end - begin)
+                else:
+                    single.bad_in_a_row = 0
+                    yield _batch(table, sizes, reading)
+                if single.ended:
+                    return
+        if single.ended:
+            return
+
+
+def _batch(table: pa.Table, sizes: I64 | None, reading: Reading) -> Batch:
+    first = reading.records
+    reading.records += len(table)
+    numbers = pa.array(np.arange(first, reading.records)).cast(pa.string())
+    return Batch(table.append_column("record", numbers), sizes=sizes)
+
+
+class _Lines:
+    """Lines one by one, and what is kept from one to the next. `first`: where the first line behind damage begins."""
+
+    def __init__(self, reading: Reading, first: int | None) -> None:
+        self.reading, self.first = reading, first
+        self.bad_in_a_row = 0
+        self.ended = False  # the rest of the file is no JSON Lines
+
+    @property
+    def at_the_end(self) -> bool:
+        """Whether the next line that is not blank, whatever it is, ends the reading."""
+        return self.bad_in_a_row == GIVE_UP_AFTER
+
+    def take(self, offset: int, line: bytes | None, size: int) -> Iterator[Event]:
+        """The event of a line of `size` bytes at `offset`, if it is not blank."""
+        reading, limit = self.reading, self.reading.max_bytes
+        if line is None or size > limit:
             detail = f"line of {size} bytes at byte {offset}; allowed are {limit}"
             yield reading.too_large(reading.next(), detail, size)
-            continue
+            return
         line = line.strip(b" \t\r\n")
         if not offset:
             line = line.removeprefix(codecs.BOM_UTF8)
         if not line:
-            continue
-        if bad_in_a_row == GIVE_UP_AFTER:
+            return
+        if self.at_the_end:
+            self.ended = True
             left = reading.file.stored - reading.consumed + size
             detail = f"{GIVE_UP_AFTER} lines in a row are no JSON; the rest ({left} stored bytes) is not read"
             yield Rejected(reading.next(), "ingest.not_jsonl", detail, float(left), float(GIVE_UP_AFTER))
             return
         record = parse(line, reading)
         if isinstance(record, Bad):
-            bad_in_a_row += 1
+            self.bad_in_a_row += 1
             rule, _, detail = record.partition(" ")
-            if after_damage and offset == first:
+            if offset == self.first:
                 rule, detail = (
                     "ingest.damaged",
                     f"the end of a line that began in the damaged part ({size} bytes)",
                 )
             yield Rejected(reading.next(), rule, f"{detail}; line at byte {offset}", float(offset))
-            continue
-        bad_in_a_row = 0
+            return
+        self.bad_in_a_row = 0
         if not isinstance(record, dict):
             detail = f"a JSON {kind_of(record)} in place of an object, at byte {offset}"
             yield Rejected(reading.next(), "ingest.not_an_object", detail, float(offset))
-            continue
+            return
         yield document(record, f"at byte {offset}", float(offset), reading)
 
 

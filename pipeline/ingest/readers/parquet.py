@@ -9,6 +9,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -339,15 +340,26 @@ def _columns(
         kept = [name for name in DOCUMENTS.names if name not in ("text", "text_hash")]
         table = rest.select(kept).append_column("text", text)
         return table.cast(pa.schema([DOCUMENTS.field(name) for name in table.column_names]))
-    numbers = range(first, first + len(text)) if rows is None else [first + row for row in rows.to_pylist()]
-    arrays: dict[str, pa.Array] = {"record": pa.array([str(n) for n in numbers], pa.string()), "text": text}
+    numbers = pa.array(np.arange(first, first + len(text))) if rows is None else pc.add(rows, first)
+    arrays: dict[str, pa.Array] = {"record": numbers.cast(pa.string()), "text": text}
     for ours, theirs in columns_of(reading.source).items():
         if theirs not in rest.column_names:
             continue
-        values = [scalar(value) for value in rest[theirs].to_pylist()]
-        arrays[ours] = pa.array(values, pa.string())
+        arrays[ours] = _scalars(rest[theirs])
         rest = rest.drop_columns([theirs])
     if rest.num_columns:
         records = ({k: v for k, v in record.items() if v is not None} for record in rest.to_pylist())
         arrays["metadata"] = pa.array([metadata(record, reading.counters) for record in records], pa.string())
     return pa.table(arrays)
+
+
+def _scalars(column: pa.ChunkedArray) -> pa.StringArray:
+    """`corpusmill.pipeline.ingest.fields.scalar` of each value. Raises `UnicodeDecodeError`."""
+    values = column.combine_chunks()
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.string())
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        with suppress(pa.ArrowInvalid):  # it is not UTF-8, or longer than strings may be together
+            checked = values.cast(pa.large_binary()).cast(pa.large_string()).cast(pa.string())
+            return pc.replace_with_mask(checked, pc.equal(checked, ""), pa.scalar(None, pa.string()))
+    return pa.array([scalar(value) for value in values.to_pylist()], pa.string())

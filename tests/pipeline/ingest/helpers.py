@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from corpusmill.common.ids import doc_id, text_hash
 from corpusmill.pipeline.engine.stage import check_conservation
+from corpusmill.pipeline.ingest.records import Batch, Document, Event
 from corpusmill.pipeline.ingest.stage import Ingest
 from corpusmill.schemas.recipe import Recipe
 from corpusmill.schemas.tables import DOCUMENTS, INGEST_DECISIONS
@@ -42,6 +44,15 @@ class Result:
 
     def locators(self) -> list[str]:
         return [doc["locator"] for doc in self.docs]
+
+
+def one_by_one(events: Iterable[Event]) -> Iterator[Event]:
+    """The events, those of columns with each row as the document that it is."""
+    for event in events:
+        if isinstance(event, Batch) and event.sizes is not None:
+            yield from (Document(**row) for row in event.table.to_pylist())
+        else:
+            yield event
 
 
 def ingest(*paths: Path | str, params: dict[str, Any] | None = None, **source: Any) -> Result:

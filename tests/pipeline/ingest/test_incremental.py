@@ -198,14 +198,14 @@ def test_a_file_that_changes_while_it_is_read(
     if name.endswith("parquet"):
         change()
     else:
-        original = jsonl.document
+        original = jsonl.pieces
 
         def changing(*given: Any) -> Any:
             change()
-            monkeypatch.setattr(jsonl, "document", original)
+            monkeypatch.setattr(jsonl, "pieces", original)
             return original(*given)
 
-        monkeypatch.setattr(jsonl, "document", changing)
+        monkeypatch.setattr(jsonl, "pieces", changing)
         monkeypatch.setattr("corpusmill.pipeline.ingest.streams.READ_BYTES", 1 << 14)
     with pytest.raises(WorkError, match="changed while it was read"):
         run.execute(planned)

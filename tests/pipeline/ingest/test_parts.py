@@ -32,7 +32,7 @@ from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
 from tests.conftest import Serial
 from tests.pipeline.filter.helpers import PROSE
-from tests.pipeline.ingest.helpers import Result, ingest
+from tests.pipeline.ingest.helpers import Result, ingest, one_by_one
 from tests.web import Hub
 
 PART = 20_000
@@ -107,10 +107,10 @@ def test_parts_of_lines_give_the_records_of_the_whole(
             "s", "a.jsonl", str(file), len(data), "tag", "jsonl", part=Part(number, begin, stop, record)
         )
         reading = Reading(piece, source, params)
-        found += list(read_file(reading))
+        found += list(one_by_one(read_file(reading)))
         assert reading.unchanged(digest)
     if parts:
-        assert found == list(read_file(Reading(whole, source, params)))
+        assert found == list(one_by_one(read_file(Reading(whole, source, params))))
 
 
 def test_a_line_longer_than_a_part_and_one_of_white_space() -> None:

@@ -15,6 +15,7 @@ from corpusmill.pipeline.ingest.records import Document, Reading, Rejected
 from corpusmill.pipeline.ingest.reread import RawFile, find_file
 from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams
+from tests.pipeline.ingest.helpers import one_by_one
 from tests.pipeline.ingest.test_archives import record
 
 LINES = [
@@ -33,7 +34,7 @@ def test_a_line_is_the_record_of_its_number(tmp_path: Path, start: bytes) -> Non
     (tmp_path / "a.jsonl").write_bytes(data)
     source = Source(paths=[str(tmp_path)])
     (file,) = discover("s", source)
-    records = [e for e in read_file(Reading(file, source, PARAMS)) if isinstance(e, Document)]
+    records = [e for e in one_by_one(read_file(Reading(file, source, PARAMS))) if isinstance(e, Document)]
     assert [event.text for event in records] == ["first", "café", "last"]
     raw = RawFile(file, source, PARAMS)
     for event in records:
@@ -54,7 +55,11 @@ def test_of_a_web_archive_one_page_is_extracted(tmp_path: Path, monkeypatch: pyt
         asked.append(found.name)
         return response(found, reading)
 
-    texts = {e.record: e.text for e in read_file(Reading(file, source, PARAMS)) if isinstance(e, Document)}
+    texts = {
+        e.record: e.text
+        for e in one_by_one(read_file(Reading(file, source, PARAMS)))
+        if isinstance(e, Document)
+    }
     monkeypatch.setattr("corpusmill.pipeline.ingest.readers.warc.response", counted)
     assert list(texts) == ["id-0", "id-1", "id-0~2", "id-2"]
     assert {name: raw.text(name) for name in texts} == texts and asked == list(texts)

@@ -63,14 +63,15 @@ def test_builder_holds_at_most_a_partition_and_a_record(
     lines = [json.dumps({"text": "x" * (700 + 37 * (i % 11))}) for i in range(3000)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     most = 0
-    original = PartitionBuilder.add
+    original = PartitionBuilder.flush_batch
 
-    def watched(self: PartitionBuilder, event: object, reading: object) -> object:
+    def watched(self: PartitionBuilder) -> object:  # what waits is most before it is cleaned
         nonlocal most
-        most = max(most, self._bytes + sum(len(document.text) for document in self._pending))
-        return original(self, event, reading)  # type: ignore[arg-type]
+        waiting = self._pending.table()["text"].to_pylist() if self._pending.rows else []
+        most = max(most, self._bytes + sum(map(len, waiting)))
+        return original(self)
 
-    monkeypatch.setattr(PartitionBuilder, "add", watched)
+    monkeypatch.setattr(PartitionBuilder, "flush_batch", watched)
     ingest(tmp_path, params={"partition_mb": 0.1, "max_record_mb": 0.02})
     assert 0 < most <= 0.12 * 2**20
 

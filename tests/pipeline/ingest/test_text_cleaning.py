@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from ftfy.badness import is_bad
+from ftfy.badness import BADNESS_RE, MOJIBAKE_CATEGORIES, is_bad
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import UserError
-from corpusmill.pipeline.ingest import text_cleaning as text_module
 from corpusmill.pipeline.ingest.decoding import Decoded, Undecodable, decode
+from corpusmill.pipeline.ingest.mojibake import MANY_PLACES, WIDEST, bad_ones, classes, looks_bad
 from corpusmill.pipeline.ingest.readers.html import decode_html, extract
 from corpusmill.pipeline.ingest.text_cleaning import clean, scrub_surrogates
+from corpusmill.pipeline.ingest.text_marks import DIRTY, SUSPECT, UNUSUAL, long_enough, marks
+from corpusmill.pipeline.text.buffers import view
 
 GERMAN = "Die Größe der Bücher überrascht – schöne Grüße aus München!"
 RUSSIAN = "Это обычный русский текст, достаточно длинный для определения кодировки."
@@ -118,15 +122,81 @@ def test_controls_and_newlines() -> None:
     assert counters == {"control_characters_stripped": 2}
 
 
+NEIGHBOURS = st.text(
+    alphabet=st.one_of(
+        st.sampled_from("aA \x80\x9d\xa0\xad°¢£«»ÂÃÎÐØÙàéœŒ√≈‚Äâóвгђ€βēā™’“…ГўВЂ.×²"),
+        st.sampled_from(sorted({char for text in MOJIBAKE_CATEGORIES.values() for char in text} | {*" \na"})),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=500)
+@given(NEIGHBOURS, st.sampled_from(["", "plain text of ASCII ", "日本語", "\U0001f600"]))
+def test_whatever_ftfy_calls_bad_is_looked_at(text: str, around: str) -> None:
+    texts = pa.array(["", around + text + around, "after"], pa.large_string())
+    found = marks(*view(texts), classes())
+    bad = is_bad(texts[1].as_py())
+    assert found[1] & SUSPECT or not bad
+    assert looks_bad(texts).to_pylist()[1] or not bad
+    assert not (found[[0, 2]] & SUSPECT).any() and not any(looks_bad(texts).to_pylist()[::2])
+    suspects = np.flatnonzero(found & SUSPECT)
+    assert bad_ones(texts, suspects) == [1] * bad
+    many = pa.array(["", " ".join(["śćż"] * MANY_PLACES) + around + text], pa.large_string())
+    assert bad_ones(many, np.array([1])) == [1] * looks_bad(many)[1].as_py()
+
+
+def test_what_the_heuristic_matches_is_no_longer_than_the_window() -> None:
+    from re import _parser  # type: ignore[attr-defined]  # the only place where the width of a pattern is known
+
+    assert _parser.parse(BADNESS_RE.pattern, BADNESS_RE.flags).getwidth()[1] < WIDEST
+    assert not re.search(r"\(\?[=!<]|\$|\\[bBZ]", BADNESS_RE.pattern)  # nothing that looks beyond
+
+
+def test_text_in_many_languages_is_not_taken_for_bad() -> None:
+    texts = [
+        GERMAN,
+        RUSSIAN,
+        JAPANESE,
+        "Zażółć gęślą jaźń",
+        "Dvě děti šly",
+        "Tiếng Việt có dấu",
+        "Ελληνικά",
+        "œuvre",
+    ]
+    assert not any(looks_bad(pa.array(texts, pa.large_string())).to_pylist())
+
+
 @settings(max_examples=300)
 @given(
-    st.text(
-        alphabet=st.sampled_from("aA \x80\x9d\xa0\xad°¢£«»ÂÃÎÐØÙàéœŒ√≈‚Äâóвгђ€βēā™’“…ГўВЂ.×²"), max_size=8
-    )
+    st.lists(st.text(st.one_of(st.sampled_from("ab \t\n\r\x0b\x1f\x7f\x80\x85\x9f\xa0é\u2028\u2029\ufeff語"), st.characters(codec="utf-8"))), max_size=6),
+    st.integers(0, 6),
+)  # fmt: skip
+def test_marks_are_those_that_patterns_find(texts: list[str], begin: int) -> None:
+    array = pa.array(texts, pa.large_string()).slice(begin)
+    dirty = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\u2028\u2029]")
+    wanted = [DIRTY * bool(dirty.search(text)) + UNUSUAL * (not text.isascii()) for text in texts[begin:]]
+    assert (marks(*view(array), np.zeros(0, np.uint8)) == wanted).all()
+
+
+@given(
+    st.lists(
+        st.text(
+            st.one_of(st.sampled_from("a \t\u3000\x85\xa0\u1680\x1f"), st.characters(codec="utf-8")),
+            max_size=9,
+        )
+    ),
+    st.integers(0, 9),
 )
-def test_the_prefilter_lets_through_whatever_ftfy_calls_bad(text: str) -> None:
-    matched = pc.match_substring_regex(pa.array([text], pa.large_string()), text_module._mojibake_prefilter())
-    assert matched[0].as_py() or not is_bad(text)
+def test_a_text_that_is_long_enough_is(texts: list[str], least: int) -> None:
+    array = pa.array(texts, pa.large_string())
+    trimmed = pc.utf8_length(pc.utf8_trim_whitespace(array)).to_pylist()
+    for enough, length, text in zip(long_enough(*view(array), least), trimmed, texts, strict=True):
+        assert (
+            length >= least
+            if enough
+            else not text.isascii() or least > len(text.translate(dict.fromkeys(range(33), "")))
+        )
 
 
 @given(st.lists(st.text(max_size=30), max_size=8))
