@@ -114,6 +114,11 @@ class LineCutter:
 
 
 def _is_white(line: bytes, first: bool) -> bool:
+    if first and line[:2] in (
+        codecs.BOM_UTF16_LE,
+        codecs.BOM_UTF16_BE,
+    ):  # where it is read, a wrong mark is left out
+        return not line[2:].strip(_WHITE)
     line = line.strip(_WHITE)
     return not (line.removeprefix(codecs.BOM_UTF8) if first else line)
 

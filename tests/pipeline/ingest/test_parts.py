@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.common.errors import WorkError
@@ -80,6 +80,9 @@ LINES = st.one_of(
     st.sampled_from([b"", codecs.BOM_UTF8, codecs.BOM_UTF8 + b" ", b" " + codecs.BOM_UTF8 + b"\n", b"\n\n"]),
     st.lists(LINES, max_size=60), st.sampled_from([b"", b"\n", b" ", b"\n \n"]), st.integers(20, 400), st.integers(8, 2_000),
 )  # fmt: skip
+@example(b"", [codecs.BOM_UTF16_LE, b'{"text": "a text of some length, number 1"}'] * 4, b"\n", 20, 8)
+@example(b"", [codecs.BOM_UTF16_BE + b" ", b'{"text": "a text of some length, number 1"}'] * 4, b"\n", 20, 8)
+@example(b"", [codecs.BOM_UTF16_LE + b"x", b'{"text": "a text of some length, number 1"}'] * 4, b"\n", 20, 8)
 def test_parts_of_lines_give_the_records_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory,
     start: bytes,
