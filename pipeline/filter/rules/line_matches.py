@@ -47,33 +47,64 @@ def line_counts(data: Any, table: Any, starts: Any, ends: Any) -> Any:
 
 
 @compiled
-def elements(starts: Any, ends: Any) -> Any:
-    """int64[2 x lines]: offsets of an Arrow array whose even elements are the lines, without a copy of the text."""
-    offsets = np.empty(2 * len(starts), np.int64)
-    for line in range(len(starts)):
-        offsets[2 * line], offsets[2 * line + 1] = starts[line], ends[line]
-    return offsets
+def claim_found(marked: Any, offsets: Any, starts: Any, owner: Any, code: int) -> int:
+    """Give what a pattern found in lines to `code`, from a copy of them with `MARKER` before and after each find.
 
-
-@compiled
-def claim_found(marked: Any, marked_offsets: Any, allowed: Any, first: int, owner: Any, code: int) -> int:
-    """Give what a pattern found to `code`, from a copy of the `elements` with `MARKER` before and after each find.
-
-    `first` is the byte of the text that the copy begins at; lines that are not `allowed` keep what is in them.
-    Returns the number of bytes claimed.
+    `starts`: where each of the lines begins in the text of `owner`. Returns the number of bytes claimed.
     """
-    claimed, at, inside = 0, first, False
-    for element in range(len(marked_offsets) - 1):
-        takes = element % 2 == 0 and allowed[element // 2]
-        for i in range(marked_offsets[element], marked_offsets[element + 1]):
+    claimed = 0
+    for line in range(len(starts)):
+        at, inside = starts[line], False
+        for i in range(offsets[line], offsets[line + 1]):
             if marked[i] == MARKER:
                 inside = not inside
                 continue
-            if inside and takes:
+            if inside:
                 owner[at] = code
                 claimed += 1
             at += 1
     return claimed
+
+
+@compiled
+def documents_with(offsets: Any, owner: Any) -> Any:
+    """bool[D]: documents of which a byte belongs to a rule."""
+    hit = np.zeros(len(offsets) - 1, np.bool_)
+    for d in range(len(hit)):
+        i, end = offsets[d], offsets[d + 1]
+        while i < end and owner[i] == 0:
+            i += 1
+        hit[d] = i < end
+    return hit
+
+
+@compiled
+def places_without(offsets: Any, owner: Any, rows: Any, bounds: Any) -> Any:
+    """int64: the places of the bytes of documents `rows` that belong to no rule; `bounds` (int64[rows + 1]) of each document in them."""
+    size: Any = np.int64(0)
+    for row in rows:
+        size += offsets[row + 1] - offsets[row]
+    places = np.empty(size, np.int64)
+    size, bounds[0] = np.int64(0), 0
+    for n in range(len(rows)):
+        for i in range(offsets[rows[n]], offsets[rows[n] + 1]):
+            if owner[i] == 0:
+                places[size] = i
+                size += 1
+        bounds[n + 1] = size
+    return places[:size]
+
+
+@compiled
+def copied(data: Any, starts: Any, ends: Any, offsets: Any, out: Any) -> None:
+    """The bytes of lines, one behind the other; `offsets` (int64[lines + 1]) is filled."""
+    size: Any = np.int64(0)
+    offsets[0] = 0
+    for line in range(len(starts)):
+        for i in range(starts[line], ends[line]):
+            out[size] = data[i]
+            size += 1
+        offsets[line + 1] = size
 
 
 @compiled
@@ -156,10 +187,17 @@ def runs(offsets: Any, owner: Any) -> Any:
 
 
 class LineText:
-    """The lines of a view as line rules look at them; the view's text begins at byte 0."""
+    """The lines of a view as line rules look at them; the view's text begins at byte 0.
 
-    def __init__(self, view: TextView) -> None:
+    `rules`: those that will be asked for. What all their patterns together find is looked for first, in one pass, since most
+    lines hold nothing of any.
+    """
+
+    def __init__(self, view: TextView, rules: Sequence[LineRule] = ()) -> None:
         self.view = view
+        self._wanted = list(
+            dict.fromkeys(rule.pattern for rule in rules if rule.pattern and not rule.negated)
+        )
 
     @cached_property
     def _counts(self) -> Array:
@@ -182,11 +220,35 @@ class LineText:
             return share(view.line_upper if name == "uppercase_ratio" else view.line_digits, view.line_chars)
         return share(self._counts[:, LETTERS if name == "letter_ratio" else PUNCTS], view.line_chars)
 
-    def array(self) -> pa.LargeStringArray:
-        """The lines as the even elements of an Arrow array, what is between them as the odd ones; no copy."""
-        offsets = elements(self.view.line_start, self.view.line_end)
-        count = max(len(offsets) - 1, 0)
-        return pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(self.view.data))
+    def texts(self, rows: npt.NDArray[np.int64]) -> pa.LargeStringArray:
+        """These lines."""
+        starts, ends = self.view.line_start[rows], self.view.line_end[rows]
+        offsets = np.empty(len(rows) + 1, np.int64)
+        out = np.empty(int((ends - starts).sum()), np.uint8)
+        copied(self.view.data, starts, ends, offsets, out)
+        return pa.LargeStringArray.from_buffers(len(rows), pa.py_buffer(offsets), pa.py_buffer(out))
+
+    @cached_property
+    def _all(self) -> pa.LargeStringArray:
+        return self.texts(np.arange(len(self)))
+
+    @cached_property
+    def _candidates(self) -> npt.NDArray[np.int64]:
+        """The lines in which any of the wanted patterns finds something."""
+        either = "|".join(f"(?:{pattern})" for pattern in self._wanted)
+        return np.flatnonzero(np.asarray(pc.match_substring_regex(self._all, either)))
+
+    @cached_property
+    def _candidate_texts(self) -> pa.LargeStringArray:
+        return self.texts(self._candidates)
+
+    def _finds(self, pattern: str) -> npt.NDArray[np.bool_]:
+        """bool[lines]: in which a pattern finds something."""
+        if len(self._wanted) < 2 or pattern not in self._wanted:
+            return np.asarray(pc.match_substring_regex(self._all, pattern))
+        found = np.zeros(len(self), np.bool_)
+        found[self._candidates] = np.asarray(pc.match_substring_regex(self._candidate_texts, pattern))
+        return found
 
     def meeting(self, rule: LineRule) -> npt.NDArray[np.bool_]:
         """bool[lines]: which lines meet the condition of a rule."""
@@ -194,7 +256,8 @@ class LineText:
             return np.zeros(0, np.bool_)
         if rule.value is not None:
             return np.asarray(COMPARED[str(rule.comparison)](self.value(rule.value), rule.threshold))
-        found = np.asarray(pc.match_substring_regex(self.array(), rule.pattern))[::2]
+        assert rule.pattern is not None  # a rule has a value or a pattern
+        found = self._finds(rule.pattern)
         return np.asarray(self.short_enough(rule) & (~found if rule.negated else found))
 
     def short_enough(self, rule: LineRule) -> npt.NDArray[np.bool_]:
@@ -205,14 +268,14 @@ class LineText:
 
     def claim(self, rule: LineRule, owner: Array, code: int) -> int:
         """Write `code` over what the pattern of a rule finds in lines (`owner`, int16 per byte); returns the number of bytes claimed."""
-        if not self.meeting(rule).any():
+        rows = np.flatnonzero(self.meeting(rule))
+        if not len(rows):
             return 0
-        marked = pc.replace_substring_regex(self.array(), rule.pattern, b"\xff\\0\xff")
+        marked = pc.replace_substring_regex(self.texts(rows), rule.pattern, b"\xff\\0\xff")
         _, offsets, data = marked.buffers()
         bounds = np.frombuffer(offsets, np.int64, len(marked) + 1 + marked.offset)[marked.offset :]
-        first = int(self.view.line_start[0])
         return int(
-            claim_found(np.frombuffer(data, np.uint8), bounds, self.short_enough(rule), first, owner, code)
+            claim_found(np.frombuffer(data, np.uint8), bounds, self.view.line_start[rows], owner, code)
         )
 
 

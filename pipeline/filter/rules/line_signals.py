@@ -72,19 +72,20 @@ class LineRules:
 
     def _cut(self, view: TextView, rules: tuple[LineRule, ...]) -> Cut:
         codes = [self.codes[rule.name] for rule in rules]
-        verdict = verdicts(LineText(view), rules, codes)
+        lines = LineText(view, rules)
+        verdict = verdicts(lines, rules, codes)
         counts = _staying(view, verdict)
         inside = [(rule, code) for rule, code in zip(rules, codes, strict=True) if rule.cut == "match"]
-        found = _found(view, inside)
+        found = _found(view, inside, lines) if inside else None
         if found is None:
             return Cut(verdict, None, *counts)
         # Documents of which something was found are judged again, as they stand without it.
         hit, left, places = _rest(view, found)
-        again = verdicts(LineText(left), rules, codes)
+        again = verdicts(LineText(left, rules), rules, codes)
         for count, theirs in zip(counts, _staying(left, again), strict=True):
             count[hit] = theirs
-        lines = np.repeat(hit, view.lines)
-        verdict[lines] = found[view.line_start[lines]]  # a line of which nothing is left
+        whole = np.repeat(hit, view.lines)
+        verdict[whole] = found[view.line_start[whole]]  # a line of which nothing is left
         verdict[np.searchsorted(view.line_start, places[left.line_start], side="right") - 1] = again
         return Cut(verdict, found, *counts)
 
@@ -131,14 +132,14 @@ def _share(name: str, unit: str, origin: str) -> SignalSpec:
     return SignalSpec(name=name, dtype="float", unit=unit, range=(0.0, 1.0), origin=origin)
 
 
-def _found(view: TextView, inside: list[tuple[LineRule, int]]) -> Array | None:
+def _found(view: TextView, inside: list[tuple[LineRule, int]], lines: LineText) -> Array | None:
     """int16 per byte: the rule that cuts it out of its line; None if there is nothing to cut."""
     found: Array | None = None
     left, places = view, np.empty(0, np.int64)
     for _ in range(ROUNDS):
         if len(left.line_start) == 0:
             break
-        claimed, lines = np.zeros(len(left.data), np.int16), LineText(left)
+        claimed = np.zeros(len(left.data), np.int16)
         # The last to claim a byte keeps it, so the first rule comes last.
         if not sum(lines.claim(rule, claimed, code) for rule, code in reversed(inside)):
             break
@@ -147,19 +148,16 @@ def _found(view: TextView, inside: list[tuple[LineRule, int]]) -> Array | None:
         else:
             found[places] = claimed
         _, left, places = _rest(view, found)
+        lines = LineText(left, [rule for rule, _ in inside])
     return found
 
 
 def _rest(view: TextView, found: Array) -> tuple[Array, TextView, Array]:
     """(bool[D], documents of which something was found; the view of them without it; where its bytes stood)."""
-    passed = np.zeros(len(found) + 1, np.int64)
-    np.cumsum(found != 0, out=passed[1:])
-    hit = np.diff(passed[view.offsets]) > 0
-    sizes = np.diff(view.offsets)
-    places = np.flatnonzero((found == 0) & np.repeat(hit, sizes))
-    left = sizes[hit] - np.diff(passed[view.offsets])[hit]
-    offsets = np.zeros(len(left) + 1, np.int64)
-    np.cumsum(left, out=offsets[1:])
+    hit = line_matches.documents_with(view.offsets, found)
+    rows = np.flatnonzero(hit)
+    offsets = np.empty(len(rows) + 1, np.int64)
+    places = line_matches.places_without(view.offsets, found, rows, offsets)
     return hit, view_of(view.data[places], offsets), places
 
 
