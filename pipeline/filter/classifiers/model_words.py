@@ -185,6 +185,16 @@ def _clean(data: Any, first: Any, last: Any, bits: Any, lower: Any, words: Any, 
                     c = lower[c]
                     o = encode(c, out, o)
                     i += size
+                    # Most characters that follow are letters of ASCII; one that may begin an address is looked at above.
+                    while i < end:
+                        b = data[i]
+                        if b >= 128 or not bits[b] & KEPT:
+                            break
+                        if b | 32 == 104 and i + 1 < end and data[i + 1] | 32 == 116:
+                            break
+                        out[o] = lower[b]
+                        o += 1
+                        i += 1
                     continue
                 i = skip
                 ended = False

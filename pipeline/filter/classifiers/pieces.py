@@ -9,6 +9,7 @@ import numpy as np
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.model_words import BLANK, Words, tables
 from corpusmill.pipeline.filter.text.view import Array
+from corpusmill.pipeline.text.eight_bytes import continuations, read_word
 from corpusmill.pipeline.text.utf8 import decode
 
 if TYPE_CHECKING:
@@ -50,8 +51,22 @@ def blank(data: Array, offsets: Array) -> Array:
 
 
 @compiled
-def _seek(data: Any, at: Any, place: Any, target: Any, end: Any) -> Any:
-    """The byte of character `target`, going from byte `at`, which is character `place`, on or back."""
+def characters(data: Any, start: Any, end: Any) -> Any:
+    """How many characters of valid UTF-8 begin in data[start:end]."""
+    i, more = start, np.int64(0)
+    while i + 8 <= end:
+        more += np.int64(continuations(read_word(data, i)))
+        i += 8
+    for k in range(i, end):
+        more += data[k] & 0xC0 == 0x80
+    return end - start - more
+
+
+@compiled
+def _seek(data: Any, at: Any, place: Any, target: Any, end: Any, plain: Any) -> Any:
+    """The byte of character `target`, going from byte `at`, which is character `place`, on or back. `plain`: all are of one byte."""
+    if plain:
+        return at + target - place
     while place < target and at < end:
         at += 1
         while at < end and data[at] & 0xC0 == 0x80:
@@ -86,9 +101,8 @@ def _windows(
     count = 0
     for d in range(len(offsets) - 1):
         start, end = offsets[d], offsets[d + 1]
-        size = 0
-        for i in range(start, end):
-            size += data[i] & 0xC0 != 0x80
+        size = characters(data, start, end)
+        plain = size == end - start
         if size <= chars:
             first[count], last[count] = start, end
             count += 1
@@ -103,12 +117,14 @@ def _windows(
                 if goal >= size:
                     next_at, next_place = end, size
                 else:
-                    next_at, next_place = _edge(data, _seek(data, at, place, goal, end), goal, end, bits)
+                    next_at, next_place = _edge(
+                        data, _seek(data, at, place, goal, end, plain), goal, end, bits
+                    )
                 if step <= chars or begin + chars >= next_place:
                     last[count] = next_at
                 else:
                     goal = begin + chars
-                    last[count] = _edge(data, _seek(data, at, place, goal, end), goal, end, bits)[0]
+                    last[count] = _edge(data, _seek(data, at, place, goal, end, plain), goal, end, bits)[0]
                 at, place = next_at, next_place
                 count += 1
         owner[d + 1] = count
