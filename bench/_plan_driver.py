@@ -65,7 +65,7 @@ def in_child(name: str, number: int) -> int:
 
 def child(name: str, number: str) -> None:
     """What the process does: a few are made first, so that all is imported, then all of them."""
-    from corpusmill.pipeline.engine.planning.meter import peak_bytes, reset_peak
+    from corpusmill.common.costs import peak_bytes, reset_peak
 
     STRUCTURES[name](100)
     reset_peak()

@@ -11,6 +11,7 @@ from bench import _fuzz_check, _fuzz_mutants, _fuzz_peers, fuzz
 from bench._fuzz_formats import FORMATS
 from corpusmill.pipeline.ingest import readers
 from corpusmill.pipeline.ingest.records import Document, Event, Reading, Rejected
+from tests.pipeline.ingest.helpers import one_by_one
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -41,7 +42,7 @@ def _broken(monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     read = jsonl.read
 
     def faulty(reading: Reading) -> Iterator[Event]:
-        for number, event in enumerate(read(reading)):
+        for number, event in enumerate(one_by_one(read(reading))):
             if number != 5 or not isinstance(event, Document):
                 yield event
             elif change == "raises":
