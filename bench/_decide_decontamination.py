@@ -21,6 +21,7 @@ import io
 import json
 import random
 import re
+import sys
 import sysconfig
 import tempfile
 import time
@@ -241,9 +242,9 @@ def _false_alarms(ours: Ours) -> str:
         seconds += time.process_time() - start
         count, named, size = count + len(texts), named + len(hits), size + sum(len(t.encode()) for t in texts)
         for hit in ours.named(large([texts[row] for row in sorted(hits)])):
-            print(f"named in {name}: {hit}")
+            print(f"named in {name}: {hit}", file=sys.stderr)
     return (
-        f"{named} of {count:,} real documents named (printed above); {size / 1e6 / seconds:.0f} MB/s per core; index"
+        f"{named} of {count:,} real documents named; {size / 1e6 / seconds:.0f} MB/s per core; index"
         f" {ours.index.bytes / 1e6:.0f} MB"
     )
 
