@@ -112,4 +112,7 @@ def _value(value: Any, names: set[str], callers: tuple[Any, ...]) -> str:
     of = value if isinstance(value, type) else kind
     if hasattr(of, "_fields"):
         return f"{name} {of._fields}"
-    return f"{name} {digest(of.__module__, Path(inspect.getfile(of)))}"
+    try:
+        return f"{name} {digest(of.__module__, Path(inspect.getfile(of)))}"
+    except (TypeError, OSError):  # it has no source
+        return f"{name} {of.__module__}.{of.__qualname__}"
