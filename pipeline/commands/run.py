@@ -51,7 +51,7 @@ def _execute(
     from corpusmill.common.kernel_keys import is_first_use
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.engine.cluster import Workers
-    from corpusmill.pipeline.engine.local_workers import collect_rarely
+    from corpusmill.pipeline.engine.local_workers import collecting_rarely
     from corpusmill.pipeline.engine.losses import LostSources
     from corpusmill.pipeline.engine.owner import in_use, owner_of
     from corpusmill.pipeline.engine.planning.costs import lines
@@ -61,10 +61,9 @@ def _execute(
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run
 
-    collect_rarely()
     progress = Progress(quiet=quiet)
     folder = Folder(output)
-    with Workers(recipe.cluster, address, progress) as scheduler:
+    with collecting_rarely(), Workers(recipe.cluster, address, progress) as scheduler:
         overrides = {name: Folder(url) for name, url in (folders or {}).items()}
         job = Run(recipe, folder, scheduler, progress, overrides, replace, from_start=True)
         warned: set[str] = set()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -17,10 +18,20 @@ WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARA
 PATIENCE = 120.0  # seconds without any, at most: they are back in seconds, or something is wrong here
 
 
-def collect_rarely() -> None:
-    """Look for cycles of objects less often. Most of what is looked at each time are imported modules, a tenth of the CPU time of
-    a process that lives for seconds; tables are freed without it."""
-    gc.set_threshold(100_000, 20, 20)
+# Objects between two searches for cycles, as `gc.set_threshold` takes them. Most of what is looked at are imported modules: by default a
+# tenth of the CPU time of a process that lives for seconds. Tables are freed without it.
+RARELY = (10_000, 10, 10)
+
+
+@contextmanager
+def collecting_rarely() -> Iterator[None]:
+    """Look for cycles of objects less often during the block."""
+    before = gc.get_threshold()
+    gc.set_threshold(*RARELY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def count_of_workers(config: Cluster) -> int:

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from corpusmill.common.format import compact, number, short_span
 from corpusmill.common.task_progress import watched
-from corpusmill.pipeline.engine.local_workers import collect_rarely
+from corpusmill.pipeline.engine.local_workers import RARELY
 from corpusmill.pipeline.engine.phase import Phase
 
 INTERVAL = 30.0  # seconds at most without a line in a log while anything is under way
@@ -212,7 +212,7 @@ def _folded(line: str, columns: int) -> str:
 def dask_setup(worker: Any) -> None:
     """Leave SIGINT to the driver."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    collect_rarely()
+    gc.set_threshold(*RARELY)
 
 
 def dask_teardown(worker: Any) -> None:
