@@ -71,9 +71,8 @@ class Workers:
         if self._client is None or self.address:
             return []
         found: dict[str, Result] = {}
-        with contextlib.suppress(
-            Exception
-        ):  # a worker that does not answer is no reason for a finished run to fail
+        # A worker that does not answer is no reason for a finished run to fail.
+        with contextlib.suppress(Exception):
             found = self._client.run(last, on_error="ignore", callback_timeout=ANSWER)
         self._end()
         return list(found.values())

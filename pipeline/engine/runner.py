@@ -85,8 +85,8 @@ class Run:
     """A recipe bound to a folder. `plan` decides, `execute` works, both may be called again.
 
     `folders` overrides the place of single stages (a stage command publishes straight into OUT). With `replace` the finished
-    run of another recipe may be made again. Whoever plans and then executes does both within `owned`. `from_start`: the profile
-    counts all that this process did, not only what it does from now on.
+    run of another recipe may be made again. `owned` must be held around `plan` and the `execute` that follows. `from_start`: the
+    profile counts the whole process, not only the time since this object was made.
     """
 
     def __init__(

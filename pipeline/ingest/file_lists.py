@@ -22,11 +22,12 @@ from corpusmill.common.http_files import Unreachable
 from corpusmill.common.hub import SCHEME, parse, pin
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.discover import Files, InputFile, address, file_at, format_of
+from corpusmill.pipeline.ingest.lines import lines
 from corpusmill.pipeline.ingest.local_files import Found
 from corpusmill.pipeline.ingest.raw_file import RawFile
 from corpusmill.pipeline.ingest.readers import read_file
 from corpusmill.pipeline.ingest.records import Batch, Reading, Rejected
-from corpusmill.pipeline.ingest.streams import Damaged, Stream, lines
+from corpusmill.pipeline.ingest.streams import Damaged, Stream
 from corpusmill.schemas.input_options import FileList
 from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams

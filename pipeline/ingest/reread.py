@@ -19,11 +19,12 @@ from corpusmill.common.storage import Folder
 from corpusmill.pipeline.ingest.decoding import Undecodable, decode
 from corpusmill.pipeline.ingest.discover import InputFile, address, file_at, format_in, root_of
 from corpusmill.pipeline.ingest.file_lists import find_inputs, look_up, named
+from corpusmill.pipeline.ingest.lines import lines
 from corpusmill.pipeline.ingest.readers import archive_members, format_of_file, read_file, warc
 from corpusmill.pipeline.ingest.readers.archive_records import ArchiveRecord, records
 from corpusmill.pipeline.ingest.readers.jsonl import as_utf8, parse
 from corpusmill.pipeline.ingest.records import Batch, Document, Event, Reading
-from corpusmill.pipeline.ingest.streams import Damaged, codec_of, lines, read_up_to
+from corpusmill.pipeline.ingest.streams import Damaged, codec_of, read_up_to
 from corpusmill.pipeline.ingest.text_cleaning import clean
 from corpusmill.schemas.sources import Source
 from corpusmill.schemas.stages import IngestParams

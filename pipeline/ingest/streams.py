@@ -357,34 +357,3 @@ DECODERS: dict[str, Callable[[], Step]] = {
     "lz4": _lz4,
 }
 BAD_DATA = (zlib.error, OSError, EOFError, lzma.LZMAError, MemoryError)  # what decoders raise
-
-
-def lines(stream: Stream, limit: int) -> Iterator[tuple[int, bytes | None, int]]:
-    """(offset, line without its newline, bytes) of every line from here on; one of more than `limit` bytes comes as None.
-
-    Holds one block and at most `limit` bytes. Part of a line before damage is no line: `Damaged` follows.
-    """
-    parts: list[bytes] = []
-    held, start, offset = 0, stream.position, stream.position
-    while block := stream.read():
-        begin = 0
-        while (end := block.find(b"\n", begin)) >= 0:
-            held += end - begin
-            if held > limit:
-                yield start, None, held
-            else:
-                parts.append(block[begin:end])
-                yield start, parts[0] if len(parts) == 1 else b"".join(parts), held
-            parts, held = [], 0
-            begin = end + 1
-            start = offset + begin
-        held += len(block) - begin
-        if held > limit:
-            parts = []
-        elif begin < len(block):
-            parts.append(block[begin:])
-        offset += len(block)
-    if held > limit:
-        yield start, None, held
-    elif held:
-        yield start, b"".join(parts), held

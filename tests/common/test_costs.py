@@ -77,7 +77,7 @@ def test_what_came_before_is_the_start() -> None:
     assert sum(one.cpu for one in meter.whole().values()) < 0.05
 
 
-def test_the_innermost_phase_counts_and_the_one_around_it_goes_on_behind_it(tmp_path: Path) -> None:
+def test_the_innermost_phase_counts_and_the_one_around_it_continues_after_it(tmp_path: Path) -> None:
     meter = Meter()
     with meter.account("filter", "tasks") as account:
         with meter.phase("publishing"):

@@ -59,13 +59,13 @@ def render(name: str, stages: Mapping[str, StageResources], profile: RunProfile 
     planned = [one.planned for one in stages.values() if one.planned is not None]
     whole = summed(planned) if len(planned) == len(stages) else None
     rows.append(_Row("total", _cells(whole, summed([one.actual for one in stages.values()])), total=True))
-    costs = of_profile(profile) if profile is not None else []
+    costs = shortened(of_profile(profile)) if profile is not None else []
     return (
         environment("corpusmill.pipeline.engine.planning")
         .get_template("resources.html.j2")
         .render(
-            name=name, titles=list(_COLUMNS), rows=rows, profile=profile, bars=_bars(shortened(costs)), span=span,
-            costs=shortened(costs), processes=[_process(one) for one in profile.processes] if profile else [],
+            name=name, titles=list(_COLUMNS), rows=rows, profile=profile, bars=_bars(costs), span=span,
+            costs=costs, processes=[_process(one) for one in profile.processes] if profile else [],
         )
         .encode()
     )  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any
 from corpusmill.pipeline.ingest.conversations import RULE, missing_fields
 from corpusmill.pipeline.ingest.decoding import Undecodable
 from corpusmill.pipeline.ingest.fields import document, suggest
+from corpusmill.pipeline.ingest.lines import lines
 from corpusmill.pipeline.ingest.readers.jsonl import GIVE_UP_AFTER, as_utf8
 from corpusmill.pipeline.ingest.records import Event, Reading, Rejected, shown_name
-from corpusmill.pipeline.ingest.streams import lines
 from corpusmill.schemas.conversation_lines import FIELDS
 
 DELIMITERS = ",;\t|"

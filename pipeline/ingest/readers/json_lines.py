@@ -24,53 +24,9 @@ from corpusmill.pipeline.ingest.readers.json_scan import (
     scan,
 )
 from corpusmill.pipeline.ingest.records import Reading
-from corpusmill.pipeline.ingest.streams import Stream
 from corpusmill.pipeline.text.buffers import I64, frozen
 
 _COLUMNS = ("text", "source_id", "url", "date")
-
-
-class Line(NamedTuple):
-    """One line, as `corpusmill.pipeline.ingest.streams.lines` has it, or several whole ones with their newlines (`many`)."""
-
-    offset: int
-    data: bytes | None
-    size: int
-    many: bool = False
-
-
-def pieces(stream: Stream, limit: int) -> Iterator[Line]:
-    """All lines from here on; of each block of the stream, those that end in it come together before the next block is read.
-
-    A line of more than `limit` bytes that does not begin and end in one block comes alone, without its data; so does the last one, if no newline
-    follows it. Holds one block and at most `limit` bytes.
-    """
-    parts: list[bytes] = []
-    held, start, offset = 0, stream.position, stream.position
-    while block := stream.read():
-        begin = 0
-        end = block.find(b"\n") if held else -1
-        if end >= 0 and held + end > limit:
-            yield Line(start, None, held + end)
-            parts, held, begin = [], 0, end + 1
-            start = offset + begin
-        last = block.rfind(b"\n", begin) + 1
-        if last > begin:
-            parts.append(block[begin:last] if begin or last < len(block) else block)
-            whole = parts[0] if len(parts) == 1 else b"".join(parts)
-            yield Line(start, whole, len(whole), True)
-            parts, held, begin = [], 0, last
-            start = offset + begin
-        held += len(block) - begin
-        if held > limit:
-            parts = []
-        elif begin < len(block):
-            parts.append(block[begin:])
-        offset += len(block)
-    if held > limit:
-        yield Line(start, None, held)
-    elif held:
-        yield Line(start, b"".join(parts), held)
 
 
 class Run(NamedTuple):

@@ -15,7 +15,8 @@ import pyarrow as pa
 from corpusmill.pipeline.ingest.decoding import Undecodable, decode
 from corpusmill.pipeline.ingest.encodings import unmarked_utf
 from corpusmill.pipeline.ingest.fields import document, kind_of
-from corpusmill.pipeline.ingest.readers.json_lines import Columns, pieces
+from corpusmill.pipeline.ingest.lines import lines, pieces
+from corpusmill.pipeline.ingest.readers.json_lines import Columns
 from corpusmill.pipeline.ingest.records import Batch, Event, Reading, Rejected
 from corpusmill.pipeline.ingest.streams import Damaged, Stream
 from corpusmill.pipeline.ingest.text_cleaning import scrub_surrogates
@@ -50,15 +51,15 @@ def read(reading: Reading) -> Iterator[Event]:
 def _records(stream: Stream, reading: Reading, after_damage: bool) -> Iterator[Event]:
     single = _Lines(reading, stream.position if after_damage else None)
     columns = Columns.of(reading)
+    if columns is None:
+        for offset, line, size in lines(stream, reading.max_bytes):
+            yield from single.take(offset, line, size)
+            if single.ended:
+                return
+        return
     for offset, data, size, many in pieces(stream, reading.max_bytes):
         if not many or data is None:
             yield from single.take(offset, data, size)
-        elif columns is None:
-            begin = 0
-            while begin < size and not single.ended:
-                end = data.index(b"\n", begin)
-                yield from single.take(offset + begin, data[begin:end], end - begin)
-                begin = end + 1
         else:
             for begin, end, table, sizes in columns.runs(data):
                 if table is None or single.at_the_end:

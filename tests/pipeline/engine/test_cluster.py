@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.pipeline.engine import watch
 from corpusmill.pipeline.engine.cluster import LITTLE, Workers
-from corpusmill.pipeline.engine.local_workers import PATIENCE
+from corpusmill.pipeline.engine.local_workers import PATIENCE, RARELY, collecting_rarely
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
 
@@ -221,3 +222,11 @@ def test_little_text_has_no_workers() -> None:
 
 def process(_: int) -> int:
     return os.getpid()
+
+
+def test_garbage_is_collected_rarely_only_during_a_command() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(KeyError), collecting_rarely():
+        assert gc.get_threshold() == RARELY != before
+        raise KeyError
+    assert gc.get_threshold() == before

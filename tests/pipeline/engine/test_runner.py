@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,20 @@ def test_a_whole_run_conserves_every_record(tmp_path: Path, inputs: list[str]) -
     ]  # fmt: skip
     checked = verify(Folder(tmp_path / "run"))
     assert checked.problems == [] and checked.files > 20
+
+
+def test_the_profile_of_a_run_begins_with_the_run(tmp_path: Path, inputs: list[str]) -> None:
+    """Not with the process, which did other things before, except where a command is the process."""
+    while time.process_time() < 1.0:
+        pass
+    start = time.process_time()
+    run = job(tmp_path, inputs)
+    run.execute()
+    profile = run.read_profile()
+    assert profile is not None and profile.processes[0].process == "driver"
+    assert 0 < profile.cpu_seconds <= time.process_time() - start + 0.01
+    stages = {one.stage for one in profile.processes[0].phases}
+    assert {"", "ingest", "filter", "dedup", "redact", "ledger", "split"} <= stages
 
 
 def test_a_second_run_does_nothing(tmp_path: Path, inputs: list[str]) -> None:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from corpusmill.pipeline.engine.stage import Outcome
 from corpusmill.pipeline.ingest import raw_file
+from corpusmill.pipeline.ingest.lines import lines, pieces
 from corpusmill.pipeline.ingest.readers import json_scan, jsonl
-from corpusmill.pipeline.ingest.readers.json_lines import Columns, pieces
+from corpusmill.pipeline.ingest.readers.json_lines import Columns
 from corpusmill.pipeline.ingest.stage import Ingest
-from corpusmill.pipeline.ingest.streams import lines
 from corpusmill.schemas.recipe import Recipe
 
 PIECES = ["a", "b c", "é", "語", "😀", "\x00", "\t", "\x7f", "\u2028", "Ã¤", "\\n", "\\\\", '\\"', "\\/", "\\u00e9", "\\u0000", "\\ud83d\\ude00",
@@ -157,7 +157,14 @@ def test_pieces_are_the_lines(blocks: list[bytes], limit: int) -> None:
         for line in data[:-1].split(b"\n"):
             found.append((offset, line if len(line) <= limit else None, len(line)))
             offset += len(line) + 1
-    assert found == list(lines(Blocks(), limit))  # type: ignore[arg-type]
+    *whole, last = b"".join(blocks).split(b"\n")
+    expected: list[tuple[int, bytes | None, int]] = []
+    offset = 0
+    for line in [*whole, *([last] if last else [])]:
+        expected.append((offset, line if len(line) <= limit else None, len(line)))
+        offset += len(line) + 1
+    assert found == expected
+    assert list(lines(Blocks(), limit)) == expected  # type: ignore[arg-type]
 
 
 @given(st.text(max_size=40), st.booleans(), st.integers(0, 9))
