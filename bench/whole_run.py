@@ -273,7 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench whole_run")
     parser.add_argument("--mb", type=float, default=300.0, help="text of the default recipe")
     parser.add_argument(
-        "--beside", type=float, default=10.0, help="text beside datatrove, which takes 5 s a MB"
+        "--beside", type=float, default=10.0, help="text beside datatrove, which takes far longer"
     )
     options = parser.parse_args()
     if not natural.available():

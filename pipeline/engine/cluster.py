@@ -148,7 +148,7 @@ class Workers:
                 # It looks at the frames of tasks from the event loop's thread, where a parsed page must not be freed.
                 "distributed.worker.profile.enabled": False,
                 "distributed.admin.tick.limit": "60s",  # a long tokenizer call is no reason to warn
-                # Dask looks at itself fifty times a second: some percent of a core in each process.
+                # By default Dask looks at itself fifty times a second, which costs every waiting process CPU time.
                 "distributed.admin.tick.interval": "1s",
                 "distributed.admin.system-monitor.interval": "5s",
                 "distributed.worker.memory.monitor-interval": "250ms",

@@ -18,8 +18,8 @@ WORKER_ENV = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1", "TOKENIZERS_PARA
 PATIENCE = 120.0  # seconds without any, at most: they are back in seconds, or something is wrong here
 
 
-# Objects between two searches for cycles, as `gc.set_threshold` takes them. Most of what is looked at are imported modules: by default a
-# tenth of the CPU time of a process that lives for seconds. Tables are freed without it.
+# Objects between two searches for cycles, as `gc.set_threshold` takes them. Most of what is looked at are imported modules, which
+# takes much of the CPU time of a process that lives for seconds. Tables are freed without it.
 RARELY = (10_000, 10, 10)
 
 

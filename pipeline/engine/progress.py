@@ -216,7 +216,7 @@ def dask_setup(worker: Any) -> None:
 
 
 def dask_teardown(worker: Any) -> None:
-    """End without a last search for cycles, which takes half a second."""
+    """End without a last search for cycles."""
     gc.freeze()
 
 

@@ -93,8 +93,8 @@ class PartitionBuilder:
         ends = np.r_[0, np.cumsum(sizes)]
         at = 0
         while at < len(table):
-            room = self.batch_bytes - self._pending.size
-            fit = int(np.searchsorted(ends, ends[at] + room, side="right")) - 1 - at
+            free = self.batch_bytes - self._pending.size
+            fit = int(np.searchsorted(ends, ends[at] + free, side="right")) - 1 - at
             fit = min(fit, BATCH_ROWS - self._pending.rows)
             if fit <= 0 and self._pending.rows:
                 yield from self.flush_batch()

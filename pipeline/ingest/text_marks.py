@@ -22,7 +22,7 @@ CLASSES = 1 << 16
 
 @compiled
 def _marked(data: Any, i: int, stop: int, classes: Any, places: Any) -> Any:
-    """(marks, places that make it suspect) of one text; of the places as many as there is room for, each the byte of a second neighbour."""
+    """(marks, places that make it suspect) of one text; of the places as many as fit, each the byte of a second neighbour."""
     seen, count = 0, 0
     while i < stop:
         if i + 8 <= stop and not unclean(read_word(data, i)):
@@ -81,7 +81,7 @@ def marks(offsets: Any, data: Any, classes: Any) -> Any:
 
 @compiled
 def suspect_places(data: Any, begin: int, stop: int, classes: Any, places: Any) -> int:
-    """How many places of the text `data[begin:stop]` make it `SUSPECT`; `places`, int64, takes them, bytes of `data`, as long as it has room."""
+    """How many places of the text `data[begin:stop]` make it `SUSPECT`; `places`, int64, takes as many of them as fit, as bytes of `data`."""
     count: int = _marked(data, begin, stop, classes, places)[1]
     return count
 

@@ -140,11 +140,11 @@ class WordTable:
         while done < len(ends):
             at = int(ends[done - 1]) if done else begin
             ahead = int(ends[min(done + _AHEAD, len(ends)) - 1]) - at
-            self._make_room(ahead)
+            self._grow(ahead)
             done = add_words(data, at, ends, counts, done, self._slots, self._rows, self._long, self._used)
 
-    def _make_room(self, bytes_ahead: int) -> None:
-        """For `_AHEAD` words of so many bytes."""
+    def _grow(self, bytes_ahead: int) -> None:
+        """Make the arrays large enough for `_AHEAD` words of so many bytes."""
         words, long_bytes = self._used.tolist()
         if 2 * (words + _AHEAD) > len(self._slots):
             self._slots = np.zeros(2 * len(self._slots), np.uint64)

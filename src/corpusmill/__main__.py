@@ -107,7 +107,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        gc.freeze()  # what is left ends with the process: to look for cycles in it takes half a second
+        gc.freeze()  # what is left ends with the process, without a last search for cycles
 
 
 if __name__ == "__main__":
