@@ -116,6 +116,10 @@ class Meter:
             self._book()
             self._replace("", phase)
 
+    def add(self, phase: str, cpu: float) -> None:
+        """So many CPU seconds of processes that this one had work for it, in a phase of its own account."""
+        self.own.setdefault(("", phase), Spent()).add(Spent(cpu))
+
     def restart(self) -> None:
         """Nothing was spent before now: what a process did before a run is not the run's."""
         self._book()

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from functools import cache, cached_property, update_wrapper
+from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -20,22 +20,14 @@ import numpy as np
 
 from corpusmill.common import kernel_code
 from corpusmill.common.costs import METER
-from corpusmill.common.kernel_content import folder_of_kernel
-from corpusmill.common.kernel_keys import keep
+from corpusmill.common.kernel_content import name_of_kernel
+from corpusmill.common.kernel_keys import cache_folder, keep, shipped_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _WORD = 1 << 63  # Python's integers from here on are uint64 to Numba
 # Settings of Numba that change what it compiles.
-_SETTINGS = (
-    "OPT",
-    "CPU_NAME",
-    "CPU_FEATURES",
-    "ENABLE_AVX",
-    "LOOP_VECTORIZE",
-    "SLP_VECTORIZE",
-    "BOUNDSCHECK",
-)
+_SETTINGS = ("OPT", "ENABLE_AVX", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK")
 _NUMBERS = frozenset({bool, float, type(None), np.bool_, *(np.dtype(code).type for code in "bBhHiIlLqQfd")})
 
 _lock = threading.RLock()  # a kernel is loaded or compiled once
@@ -105,9 +97,12 @@ class Kernel:
         return Dispatcher(self.dispatcher)
 
     def _entry(self, kinds: tuple[Any, ...], arguments: tuple[Any, ...]) -> Callable[..., Any]:
-        file = self._file(kinds)
+        file = self._file(kinds, cache_folder(), kernel_code.processor())
         with METER.phase("loading kernels"):
             code = None if file is None else _read(file)
+            if code is None and kernel_code.runs_portable():
+                shipped = self._file(kinds, shipped_folder(), kernel_code.PORTABLE)
+                code = None if shipped is None else _read(shipped)
             if code is not None:
                 return kernel_code.loaded(code, self.py_func)
         with METER.phase("compiling kernels"):
@@ -118,12 +113,13 @@ class Kernel:
             keep(file, code.to_bytes())
         return entry
 
-    def _file(self, kinds: tuple[Any, ...]) -> Path | None:
+    def _file(self, kinds: tuple[Any, ...], base: Path, processor: kernel_code.Processor) -> Path | None:
         if kernel_code.natives() is None:
             return None
-        what = f"{sys.implementation.cache_tag} {_processor()} {_text(kinds)}"
+        settings = [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS]
+        what = f"{sys.implementation.cache_tag} {processor} {settings} {_text(kinds)}"
         name = f"{self.py_func.__qualname__}-{hashlib.sha256(what.encode()).hexdigest()[:16]}.code"
-        return folder_of_kernel(self.py_func) / name
+        return base / name_of_kernel(self.py_func) / name
 
 
 def _kind(value: Any) -> Any:
@@ -153,11 +149,6 @@ def _text(kind: Any) -> str:
     if isinstance(kind, np.dtype):
         return kind.str if kind.names is None else repr(kind)
     return repr(kind)
-
-
-@cache
-def _processor() -> str:
-    return f"{kernel_code.processor()} {[os.environ.get(f'NUMBA_{name}') for name in _SETTINGS]}"
 
 
 def _read(file: Path) -> kernel_code.Code | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import builtins
 import ctypes
 import json
+import os
+import platform
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -130,13 +132,41 @@ def _extension(name: str) -> Any:
     return sys.modules.setdefault(name, module)
 
 
-def processor() -> str:
-    """What object code is compiled for: the processor's name and features."""
+class Processor(NamedTuple):
+    """What object code is compiled for, in LLVM's words."""
+
+    name: str
+    features: str  # as `+avx2,-sse4a`
+
+
+# What a wheel holds the kernels' code for: every server of the last ten years.
+PORTABLE = Processor(
+    "x86-64-v3",
+    "+avx,+avx2,+bmi,+bmi2,+cmov,+crc32,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2,+sse3,+sse4.1,"
+    "+sse4.2,+ssse3,+xsave",
+)
+
+
+@cache
+def processor() -> Processor:
+    """This machine's, or the one that Numba's settings name."""
     found = natives()
     if found is None:
-        return ""
+        return Processor("", "")
     features: Any = found.llvm.get_host_cpu_features()
-    return f"{found.llvm.get_host_cpu_name()} {features.flatten()}"
+    return Processor(
+        os.environ.get("NUMBA_CPU_NAME") or found.llvm.get_host_cpu_name(),
+        os.environ.get("NUMBA_CPU_FEATURES") or features.flatten(),
+    )
+
+
+@cache
+def runs_portable() -> bool:
+    """Whether code for `PORTABLE` runs here: on Linux, whose object files it is in, and with each of its features."""
+    if natives() is None or sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    own = set(processor().features.split(","))
+    return own.issuperset(PORTABLE.features.split(","))
 
 
 def loaded(code: Code, function: Callable[..., Any]) -> Callable[..., Any]:

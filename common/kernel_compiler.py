@@ -7,8 +7,9 @@ in other files. Here the key is what a kernel is made of (`kernel_content`).
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,10 @@ from numba.core.sigutils import normalize_signature
 from numba.core.types import IntegerLiteral
 
 from corpusmill.common.kernel_code import Code, described
-from corpusmill.common.kernel_content import folder_of_kernel, made_of
+from corpusmill.common.kernel_content import made_of, name_of_kernel
+from corpusmill.common.kernel_keys import cache_folder
+
+numba.config.DISABLE_ERROR_MESSAGE_HIGHLIGHTING = 1  # type: ignore[attr-defined]  # messages of attempts that fail and are dropped
 
 _locked: set[Path] = set()  # by this process, for a kernel that calls itself
 
@@ -45,9 +49,22 @@ def dispatcher(function: Callable[..., Any], inline: str) -> Any:
 def compiled_for(dispatcher: Any, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], Code | None]:
     """A kernel for arguments of these types, and its code, if it can be loaded without Numba."""
     signature = tuple(dispatcher.typeof_pyval(one) for one in arguments)
-    entry = dispatcher.compile(signature)
+    with _without_collections():
+        entry = dispatcher.compile(signature)
     codes = getattr(getattr(dispatcher._cache, "_impl", None), "codes", {})
     return entry, codes.get(signature)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Numba makes millions of objects that live as long as the compilation: looking through them for garbage is a tenth of it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _once_for_integers(compile_: Callable[[Any], Any], signature: Any) -> Any:
@@ -76,7 +93,7 @@ class _ByContent(_CacheLocator):
         self._function = function
 
     def get_cache_path(self) -> str:
-        return str(folder_of_kernel(self._function))
+        return str(cache_folder() / name_of_kernel(self._function))
 
     def get_source_stamp(self) -> str:
         return made_of(self._function)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from corpusmill.common.kernel_keys import PACKAGE, cache_folder, digest
+from corpusmill.common.kernel_keys import PACKAGE, digest
 
 _LOAD_GLOBAL = opmap["LOAD_GLOBAL"]
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.generic)
@@ -28,10 +28,10 @@ def made_of(function: Callable[..., Any]) -> str:
     return _function(function, ())
 
 
-def folder_of_kernel(function: Callable[..., Any]) -> Path:
-    """The folder of a kernel: one for each state of it."""
+def name_of_kernel(function: Callable[..., Any]) -> str:
+    """The name of a kernel's folder: one for each state of it."""
     name = f"{function.__module__.removeprefix(PACKAGE + '.')}.{function.__qualname__}"
-    return cache_folder() / f"{name}-{made_of(function)[:16]}"
+    return f"{name}-{made_of(function)[:16]}"
 
 
 def _function(function: Any, callers: tuple[Any, ...]) -> str:

@@ -41,17 +41,22 @@ def cache_folder() -> Path:
     """`$CORPUSMILL_KERNEL_CACHE`, or `corpusmill/kernels` in the user's cache folder; below it, one for each Numba."""
     given = os.environ.get("CORPUSMILL_KERNEL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given or Path(base, "corpusmill", "kernels")) / f"{_FORMAT}-numba-{_numba()}"
+    return Path(given or Path(base, "corpusmill", "kernels")) / _generation()
+
+
+def shipped_folder() -> Path:
+    """Of the code that a wheel brings along (`tools/wheel.py`), read where the cache has none; a clone has no such folder."""
+    return ROOT / "machine_code" / _generation()
 
 
 @cache
-def _numba() -> str:
-    return version("numba")
+def _generation() -> str:
+    return f"{_FORMAT}-numba-{version('numba')}"
 
 
 def is_first_use() -> bool:
-    """Whether no kernel has been compiled on this machine."""
-    return next(cache_folder().glob("*/*.code"), None) is None
+    """Whether no kernel has been compiled on this machine, and none was installed."""
+    return not any(next(base.glob("*/*.code"), None) for base in (cache_folder(), shipped_folder()))
 
 
 def folder_of(function: Callable[..., Any]) -> Path:

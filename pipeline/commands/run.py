@@ -50,6 +50,7 @@ def _execute(
     from corpusmill.common.errors import UserError
     from corpusmill.common.kernel_keys import is_first_use
     from corpusmill.common.storage import Folder
+    from corpusmill.pipeline.commands.kernels import compile_ahead
     from corpusmill.pipeline.engine.cluster import Workers
     from corpusmill.pipeline.engine.local_workers import collecting_rarely
     from corpusmill.pipeline.engine.losses import LostSources
@@ -68,9 +69,11 @@ def _execute(
         job = Run(recipe, folder, scheduler, progress, overrides, replace, from_start=True)
         warned: set[str] = set()
 
+        first_use = is_first_use()
+
         def check(planned: list[Any]) -> RunPlan:
             first = "the first run on this machine compiles its kernels: some minutes, once"
-            if is_first_use() and first not in warned:
+            if first_use and first not in warned:
                 progress.log(first)
                 warned.add(first)
             with progress.work("checks"), METER.phase("checks"):
@@ -103,6 +106,9 @@ def _execute(
                 )
                 progress.log(brief(plan))
             try:
+                if first_use and todo and address is None and recipe.cluster.workers != 0:
+                    with METER.phase("compiling kernels"):
+                        compile_ahead(progress, recipe.stage_names)
                 manifests = job.execute(planned)
             except LostSources as lost:
                 _show_result(folder.url, lost.manifests, json, lost.losses)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -62,61 +62,19 @@ def _compiled() -> int:
 
 
 def _warm(folder: Path) -> Iterator[tuple[str, float]]:
-    """Run everything that has kernels on the starter's documents; (what, seconds)."""
-    import json
+    """Run everything that has kernels on the starter's documents; (what, seconds). On a machine that has none, stages are run by
+    themselves first, on all cores."""
     import time
 
-    from corpusmill.common.storage import Folder
-    from corpusmill.pipeline.engine.cluster import Workers
+    from corpusmill.common.kernel_keys import is_first_use
+    from corpusmill.pipeline.commands.kernels import compile_ahead, recipes, run
     from corpusmill.pipeline.engine.progress import Progress
-    from corpusmill.pipeline.engine.runner import Run
-    from corpusmill.pipeline.inspect.lineage.find import Finder
-    from corpusmill.pipeline.inspect.lineage.shards import parse
-    from corpusmill.pipeline.inspect.lineage.trace import Tracer, shards_of
-    from corpusmill.pipeline.inspect.verify import verify
-    from corpusmill.schemas.recipe import Recipe
 
-    documents = folder / "documents.jsonl"
-    documents.write_bytes((TEMPLATES / "documents.jsonl").read_bytes())
-    text = json.loads(documents.read_text("utf-8").splitlines()[0])["text"]
-    evals = folder / "evals.jsonl"
-    evals.write_text(json.dumps({"question": " ".join(text.split()[:30]), "answer": "none"}) + "\n", "utf-8")
-    common = {
-        "sources": {"documents": {"paths": [str(documents)]}}, "tokenizer": {"vocab_size": 512},
-        "split": {"validation_share": 0.1, "min_documents": 2}, "decontaminate": {"against": [str(evals)]},
-    }  # fmt: skip
-    runs: dict[str, dict[str, Any]] = {
-        "a run": {"shard": {"format": "both", "block_tokens": 1024}},
-        "other options": {
-            "filter": {"rules": _rule_sets(), "cut_lines": True},
-            "dedup": {
-                "url": True, "normalized": True, "containment": 0.8, "shingle": "char", "store_signatures": True,
-                "lines": {"unit": "line"}, "substrings": {"min_tokens": 20},
-            },
-            "decontaminate": {"against": [str(evals)], "action": "cut", "span": "window"},
-            "shard": {"block_tokens": 1024}, "tokenizer": {"vocab_size": 512, "model": "unigram"},
-        },
-        "datatrove": {
-            "stages": ["ingest", "dedup"], "dedup": {"preset": "datatrove", "lines": {"unit": "sentences"}},
-        },
-    }  # fmt: skip
-    progress = Progress(quiet=True)
-    for number, (label, changes) in enumerate(runs.items()):
+    if is_first_use():
         clock = time.monotonic()
-        recipe = Recipe.model_validate({"name": "warmup", **common, **changes})
-        place = Folder(str(folder / str(number)))
-        with Workers(recipe.cluster.model_copy(update={"workers": 0}), None, progress) as scheduler:
-            Run(recipe, place, scheduler, progress).execute()
-            if number == 0:
-                verify(place, scheduler)
-                shards, places = shards_of(place.url, progress.log)
-                (found,) = Finder(shards, places).find("with-contact", None, None)
-                list(Tracer(shards, places).trace(parse(found.places[0].address)))
+        if compile_ahead(Progress(quiet=True)):
+            yield "on all cores", time.monotonic() - clock
+    for number, (label, recipe) in enumerate(recipes(folder).items()):
+        clock = time.monotonic()
+        run(recipe, folder / str(number), then_look=number == 0)
         yield label, time.monotonic() - clock
-
-
-def _rule_sets() -> list[str]:
-    """The rule sets that need no lists of the user's own, and would not remove every text; `conversation` has no kernels."""
-    from corpusmill.schemas.filter import rule_sets
-
-    return [name for name in rule_sets() if name not in ("c4_badwords", "conversation", "url")]

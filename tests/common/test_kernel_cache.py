@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corpusmill.common import kernel_keys
+from corpusmill.common import kernel_code, kernel_keys
 from tests.conftest import IMPORT_PATH
 
 USE = """
@@ -53,6 +53,32 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
             file.write_bytes(damaged)
             assert numba_and_misses(tmp_path) == (True, 0)  # Numba has its own copy
             assert file.read_bytes() == whole
+
+
+SHIPPED = f"""
+import pathlib, sys
+from corpusmill.common import kernel_code, kernel_keys
+kernel_keys.ROOT = pathlib.Path({{root!r}})
+kernel_code.runs_portable = lambda: {{runs}}
+{USE}
+"""
+
+
+@pytest.mark.skipif(not kernel_code.runs_portable(), reason="a wheel has no code for this processor")
+def test_code_of_a_wheel_is_loaded_where_the_processor_runs_it_and_the_cache_has_none(tmp_path: Path) -> None:
+    target = {
+        "NUMBA_CPU_NAME": kernel_code.PORTABLE.name,
+        "NUMBA_CPU_FEATURES": kernel_code.PORTABLE.features,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in target.items():
+            patch.setenv(name, value)
+        assert numba_and_misses(tmp_path / "wheel/machine_code")[0]
+    cache = tmp_path / "cache"
+    assert printed(cache, SHIPPED.format(root=str(tmp_path / "wheel"), runs=True)) == "False 0"
+    assert not [*cache.rglob("*.code")]
+    assert printed(cache, SHIPPED.format(root=str(tmp_path / "wheel"), runs=False)).startswith("True ")
+    assert [*cache.rglob("*.code")]
 
 
 VALUES = """

@@ -42,9 +42,9 @@ class Decoder(nn.Module):
         self.split: Split = WHOLE
         self.first, self.last = True, True  # whether it begins with embeddings and ends with the head
         padded = config.padded(vocab_size)
-        self.embedding = nn.Embedding(padded, config.dim)
+        self.embedding = _table(padded, config.dim)
         learned = config.positions == "learned"
-        self.position_embedding = nn.Embedding(config.max_positions, config.dim) if learned else None
+        self.position_embedding = _table(config.max_positions, config.dim) if learned else None
         self.prompt_embedding: nn.Parameter | None = None  # [N, C], of virtual tokens
         self.layers = nn.ModuleDict(
             {str(number): Layer(config, number, padded) for number in range(config.layers)}
@@ -163,3 +163,8 @@ class Decoder(nn.Module):
         frozen = [name for name in shapes if name not in trained]
         top_k = self.config.moe.top_k if self.config.moe else 0
         return flops_per_token(shapes, length, top_k, frozen=frozen)
+
+
+def _table(rows: int, width: int) -> nn.Embedding:
+    """Without first values: `initialise` gives them, and PyTorch's own would on the meta device import its compiler (2 s)."""
+    return nn.Embedding(rows, width, _weight=torch.empty(rows, width))

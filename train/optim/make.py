@@ -8,6 +8,7 @@ grows, has the rate of its place in the data.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -129,6 +130,7 @@ def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimiz
 
     Raises `UserError` if 8-bit states are asked for and torchao is not installed.
     """
+    _without_compiler()
     groups, lr, betas, eps = groups_of(model, config), config.lr, config.betas, config.eps
     found: torch.optim.Optimizer
     match config.kind:
@@ -149,6 +151,17 @@ def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimiz
             found = Sgd(groups, lr=lr, momentum=config.momentum, nesterov=nesterov)
     set_rate(found, lr)
     return found
+
+
+def _without_compiler() -> None:
+    """PyTorch's optimizers import its compiler, two seconds of every start, to keep it out of themselves: where nothing is compiled
+    there is nothing to keep out. Another PyTorch, which has no such mark, is only slower."""
+    if "torch._dynamo" not in sys.modules:
+        kind = torch.optim.Optimizer
+        for method in (kind.add_param_group, kind.zero_grad, kind.state_dict, kind.load_state_dict):
+            plain = getattr(method, "__wrapped__", None)
+            if plain is not None:
+                vars(plain).setdefault("__dynamo_disable", plain)
 
 
 def _adamw_8bit(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.optim.Optimizer:
