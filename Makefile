@@ -11,7 +11,7 @@ RUN := runs/quickstart
 # Byte code is compiled once, not by each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev quickstart test test-fast lint bench docs schemas lock clean
+.PHONY: help setup dev quickstart test test-fast lint bench docs schemas lock wheel clean
 
 help:
 	@echo "make quickstart   set up .venv, build the example corpus, train a small model on it"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench        measure every figure of the docs; writes bench/RESULTS.md"
 	@echo "make docs         the documentation as a site, in site/"
 	@echo "make schemas      export the JSON Schemas; make lock: renew the lock files (needs uv)"
+	@echo "make wheel        a wheel in dist/ whose first run compiles nothing (x86-64-v3, Linux, this Python)"
 	@echo "make clean        delete .venv and runs/"
 
 # torch goes first and alone: the lock leaves it out, since its hash differs between CPU and CUDA builds.
@@ -85,6 +86,9 @@ schemas: .venv/run.stamp
 
 lock:
 	$(PYTHON) requirements/make_lock.py
+
+wheel: .venv/dev.stamp
+	$(BIN)/python -m tools.wheel dist
 
 clean:
 	rm -rf .venv runs site

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from corpusmill.common.kernel_code import PORTABLE
@@ -20,12 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "src/corpusmill/machine_code"  # `pyproject.toml` has it packed, and Git ignores it
 
 
-def compile_kernels(folder: Path) -> list[Path]:
-    """The files of the kernels' code, below `folder`, as the package looks for them."""
+def compile_kernels(folder: Path, uses: Sequence[str] = ("-m", "corpusmill", "warmup")) -> list[Path]:
+    """The code of the kernels that Python, with these arguments, uses: its files below `folder`, as the package looks for them."""
     with tempfile.TemporaryDirectory(prefix="corpusmill-") as cache:
         target = {"NUMBA_CPU_NAME": PORTABLE.name, "NUMBA_CPU_FEATURES": PORTABLE.features}
         environment = {**os.environ, **target, "CORPUSMILL_KERNEL_CACHE": cache}
-        subprocess.run([sys.executable, "-m", "corpusmill", "warmup"], env=environment, check=True)
+        subprocess.run([sys.executable, *uses], env=environment, check=True)
         found = []
         for file in sorted(Path(cache).glob("*/*/*.code")):
             place = folder / file.relative_to(cache)

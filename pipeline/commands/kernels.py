@@ -89,14 +89,13 @@ def recipes(folder: Path) -> dict[str, dict[str, Any]]:
     documents.write_bytes((TEMPLATES / "documents.jsonl").read_bytes())
     texts = [json.loads(line)["text"] for line in documents.read_text("utf-8").splitlines()]
     text = texts[0]
-    page = "".join(f"<p>{html.escape(part)}</p>" for part in text.split("\n"))
-    (folder / "page.html").write_text(
-        f"<html><body><ul><li>menu</ul><article>{page}</article></body></html>", "utf-8"
-    )
+    # What the starter lacks: a long page, a near copy with lines to cut, marks of wrong decoding, other digits.
+    page = "".join(f"<p>{html.escape(part)}</p>" for part in text.split("\n")) + 1600 * "<b>.</b> "
+    (folder / "page.html").write_text(f"<html><body><article>{page}</article></body></html>", "utf-8")
     odd = [
-        f"{text}\n{text[:99]}",
-        f"{texts[-1]}\nCall +٢٠ ٢ ٢٣٤٥ ٦٧٨٩ or +20 2 2345 6789.",
-    ]  # a near copy, and other digits
+        f"{text}\nPlease enable JavaScript to see this page.\nRead more...\nSo it was.[12]",
+        f"{texts[1]}\nA cafÃ© with a viewâ€¦ Call +٢٠ ٢ ٢٣٤٥ ٦٧٨٩ or +20 2 2345 6789.",
+    ]
     (folder / "odd.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in odd), "utf-8")
     evals = folder / "evals.jsonl"
     evals.write_text(json.dumps({"question": " ".join(text.split()[:30]), "answer": "none"}) + "\n", "utf-8")

@@ -66,8 +66,18 @@ def test_after_a_warmup_a_run_compiles_nothing(tmp_path: Path) -> None:
     assert re.search(rf"^\d+ kernels in {re.escape(str(cache_folder()))}, ", output, re.MULTILINE)
     assert len(known) > 100
     corpusmill("init", "mine", cwd=tmp_path)
-    for command in (["run", "recipe.yaml", "--workers", "1"], ["verify", "runs/starter"]):
-        _, used, compiler = watched(*command, folder=tmp_path, cwd=tmp_path / "mine")
+    example = [
+        "run",
+        str(ROOT / "configs/recipes/quickstart.yaml"),
+        "--set",
+        f"output={tmp_path / 'example'}",
+    ]
+    for command, place in (
+        (["run", "recipe.yaml", "--workers", "1"], tmp_path / "mine"),
+        (["verify", "runs/starter"], tmp_path / "mine"),
+        (example, ROOT),
+    ):
+        _, used, compiler = watched(*command, folder=tmp_path, cwd=place)
         assert used and used <= known, used - known
         assert not compiler
 
