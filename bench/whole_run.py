@@ -237,6 +237,8 @@ def alone(folder: Path, megabytes: float) -> None:
     for label, workers in (("1 worker", 1), ("2 workers", 2)):
         runs[label] = one = ours(folder, recipe, source, folder / label.replace(" ", "-"), workers)
         _row(label, one, size)
+    less = {**recipe, "filter": {"score_removed": False}}
+    _row("2 workers, `filter.score_removed: false`", ours(folder, less, source, folder / "less", 2), size)
     _row("2 workers, nothing to do", ours(folder, recipe, source, folder / "2-workers", 2), None)
     ten = folder / "ten"
     ten.mkdir()

@@ -160,6 +160,12 @@ class FilterParams(Strict):
     toxicity: ToxicityParams | None = ToxicityParams(remove_above=0.9)
     quality: ClassifierParams | None = ClassifierParams()
     quality_signals: SignalModelParams | None = SignalModelParams()
+    score_removed: bool = Field(
+        default=True,
+        exclude_if=lambda value: value is True,  # so that the keys of runs from before stay
+        description="false: toxicity, quality and quality_signals score only documents that no other rule removes, which is faster;"
+        " `what-if` then answers for thresholds of these scores alone",
+    )
 
     @field_validator("rules")
     @classmethod

@@ -20,7 +20,7 @@ from corpusmill.pipeline.filter.lists.word_lists import WordLists
 from corpusmill.pipeline.filter.plugins import load as load_plugins
 from corpusmill.pipeline.filter.quality_signals.scores import SPECS as OVER_SIGNALS
 from corpusmill.pipeline.filter.quality_signals.scores import SignalScores
-from corpusmill.pipeline.filter.rules.judge import exemptions, in_order, judge
+from corpusmill.pipeline.filter.rules.judge import exemptions, failed_by, in_order, judge
 from corpusmill.pipeline.filter.rules.line_matches import counters as cut_counters
 from corpusmill.pipeline.filter.rules.line_matches import cut
 from corpusmill.pipeline.filter.rules.line_signals import LineRules
@@ -30,6 +30,13 @@ from corpusmill.pipeline.filter.signals.catalogue import measure, text_specs
 from corpusmill.pipeline.filter.text.view import spans, text_buffers, view_of
 from corpusmill.schemas.filter import FilterParams
 from corpusmill.schemas.tables import ARROW_TYPES, SignalSpec, signals_schema
+
+
+def of_scores() -> frozenset[str]:
+    """The signals that `filter.score_removed: false` leaves out of removed documents."""
+    return frozenset(
+        spec.name for spec in (*scores.SPECS, *OVER_SIGNALS) if not spec.name.startswith("language.")
+    )
 
 
 def signals_of_text(text: pa.LargeStringArray, asked: Collection[str] = ()) -> dict[str, pa.Array]:
@@ -78,6 +85,7 @@ class Filtering:
         self.specs += OVER_SIGNALS
         known_signals(rules, self.specs)
         self.models = scores.ModelSignals(params, models, self.asked)
+        self.before_scores = [rule for rule in rules if rule.signal not in of_scores()]
 
     def __call__(self, docs: pa.Table) -> Outcome:
         signals, cuts = self._measured(docs)
@@ -98,6 +106,13 @@ class Filtering:
         """Every signal of every document, as `signals_schema(self.specs)`."""
         return self._measured(docs)[0]
 
+    def _to_score(self, sources: pa.Array, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.bool_]:
+        """bool[D]: documents that the classifiers score: all, or those that no rule removes on the signals measured before."""
+        if self.params.score_removed:
+            return np.ones(len(sources), np.bool_)
+        failed = failed_by(sources, pa.table(dict(columns)), self.before_scores, self.params)
+        return np.asarray(~failed.any(axis=0))
+
     def _measured(self, docs: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """(signals, spans that line rules cut: row in `docs`, first byte, end, rule; see `LineRules.measure`)."""
         schema = signals_schema(self.specs)
@@ -116,8 +131,10 @@ class Filtering:
                     )
                     columns |= _columns({**values, **self.words.measure(view)}, self.given)
                     columns |= self.urls.measure(part["url"])
-                columns |= self.models.columns(part["text"])
-                columns |= self.over_signals.columns(columns, len(part))
+                columns |= self.models.languages(part["text"])
+                wanted = self._to_score(part["source"], columns)
+                columns |= self.models.scores(part["text"], columns, wanted)
+                columns |= self.over_signals.columns(columns, wanted)
                 tables.append(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))
                 found[:, 0] += row
                 cuts.append(found)

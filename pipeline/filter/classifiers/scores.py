@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -193,36 +194,61 @@ class ModelSignals:
     def columns(self, text: pa.LargeStringArray) -> dict[str, pa.Array]:
         """Name -> column; null for what the recipe does not ask for, and for text in a language that a shipped
         classifier does not know. Without a language model any text is scored."""
+        columns = self.languages(text)
+        return columns | self.scores(text, columns, np.ones(len(text), np.bool_))
+
+    def languages(self, text: pa.LargeStringArray) -> dict[str, pa.Array]:
+        """Those of the columns that are about the language; the others are null."""
         columns = {spec.name: pa.nulls(len(text), ARROW_TYPES[spec.dtype]) for spec in self.specs}
-        if self.language is not None:
-            by_window = len(self.specs) > len(SPECS)
-            with METER.phase("language"):
-                found = language.identify(text, self.language, self.profile, by_window)
-            own = {
-                "language.code": _taken(self.codes, found.label), "language.score": pa.array(found.score),
-                "language.share": pa.array(found.share), "language.second": _taken(self.codes, found.second),
-                "language.second_share": pa.array(found.second_share),
-            }  # fmt: skip
-            columns |= {name: column for name, column in own.items() if name in columns}
-        if self.toxicity is not None:
+        if self.language is None:
+            return columns
+        by_window = len(self.specs) > len(SPECS)
+        with METER.phase("language"):
+            found = language.identify(text, self.language, self.profile, by_window)
+        own = {
+            "language.code": _taken(self.codes, found.label), "language.score": pa.array(found.score),
+            "language.share": pa.array(found.share), "language.second": _taken(self.codes, found.second),
+            "language.second_share": pa.array(found.second_share),
+        }  # fmt: skip
+        return columns | {name: column for name, column in own.items() if name in columns}
+
+    def scores(
+        self, text: pa.LargeStringArray, columns: Mapping[str, pa.Array], wanted: npt.NDArray[np.bool_]
+    ) -> dict[str, pa.Array]:
+        """The columns of the classifiers, beside those of the languages; null where a document is not `wanted` (bool[D])."""
+        found: dict[str, pa.Array] = {}
+        if self.toxicity is not None and wanted.any():
             # Texts in every language: short ones are often taken for another one, and `KNOWN_WORDS` states the doubt.
             with METER.phase("toxicity"):
-                columns |= {
-                    name: pa.array(values) for name, values in labels_of(text, *self.toxicity).items()
-                }
-        read: dict[str, Reading] = {}
+                labels = labels_of(_only(text, wanted), *self.toxicity)
+                found |= {name: _spread(values, wanted) for name, values in labels.items()}
+        read: dict[tuple[str, tuple[str, ...]], Reading] = {}
         for name, (model, label, section, known) in self.classifiers.items():
+            rows = wanted
+            if known and self.language is not None:
+                fits = pc.is_in(columns["language.code"], value_set=pa.array([*known, None], pa.string()))
+                rows = wanted & np.asarray(fits)
+            if not rows.any():
+                continue
             with METER.phase(name):
-                if section.input not in read:
-                    read[section.input] = reading(text, section.input)
-                scored = measured(name, read[section.input], model, label)
-            for signal, values in scored.items():
-                found_values = pa.array(values)
-                if known and self.language is not None:
-                    fits = pc.is_in(columns["language.code"], value_set=pa.array([*known, None], pa.string()))
-                    found_values = pc.if_else(fits, found_values, pa.scalar(None, pa.float32()))
-                columns[signal] = found_values
-        return columns
+                if (section.input, known) not in read:
+                    read[section.input, known] = reading(_only(text, rows), section.input)
+                scored = measured(name, read[section.input, known], model, label)
+                found |= {signal: _spread(values, rows) for signal, values in scored.items()}
+        return found
+
+
+def _only(text: pa.LargeStringArray, rows: npt.NDArray[np.bool_]) -> pa.LargeStringArray:
+    return text if rows.all() else text.filter(pa.array(rows))
+
+
+def _spread(values: Array, rows: npt.NDArray[np.bool_]) -> pa.Array:
+    """The values of some rows as a column of all, null in the others."""
+    if rows.all():
+        return pa.array(values)
+    whole = np.zeros(len(rows), values.dtype)
+    whole[rows] = values
+    return pa.array(whole, mask=~rows)
 
 
 def _taken(codes: pa.StringArray, numbers: Array) -> pa.StringArray:

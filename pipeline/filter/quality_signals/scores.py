@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -48,18 +50,19 @@ class SignalScores:
         reads = reads_quality(self.model, params.quality, None if prose is None else prose.xxh3)
         self.withheld = set() if reads else {QUALITY}
 
-    def columns(self, columns: Mapping[str, pa.Array], size: int) -> dict[str, pa.Array]:
-        """`quality_signals.score` of `size` documents, of which `columns` are the other signals as stored; null without a model,
-        and in a language that the model is not made for. Where no language was measured, every text is scored."""
+    def columns(self, columns: Mapping[str, pa.Array], wanted: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
+        """`quality_signals.score` of documents, of which `columns` are the other signals as stored; null without a model, where a document
+        is not `wanted` (bool[D]), and in a language that the model is not made for. Where no language was measured, every text is
+        scored."""
         if self.model is None:
-            return {SCORE: pa.nulls(size, pa.float32())}
+            return {SCORE: pa.nulls(len(wanted), pa.float32())}
         given = {name: column for name, column in columns.items() if name not in self.withheld}
         found = pa.array(self.model.probability(given))
         if self.model.languages:
             known = pa.array([*self.model.languages, None], pa.string())
             fitting = pc.is_in(columns["language.code"], value_set=known)
             found = pc.if_else(fitting, found, pa.scalar(None, pa.float32()))
-        return {SCORE: found}
+        return {SCORE: pc.if_else(pa.array(wanted), found, pa.scalar(None, pa.float32()))}
 
 
 def reads_quality(model: SignalModel, section: ClassifierParams | None, xxh3: str | None) -> bool:

@@ -56,12 +56,7 @@ def judge(
     The deciding rule is the first of `rules` that failed; `failed` lists all of them in that order. Counters:
     `rule/<name>/first`, `rule/<name>/failed` and `rule/<name>/only` (failed by no other rule), in documents.
     """
-    failed = np.zeros((len(rules), len(docs)), np.bool_)
-    exempt = exemptions(docs["source"], {rule.set_name for rule in rules}, params)
-    for row, rule in enumerate(rules):
-        failed[row] = failures(rule, signals) & ~exempt.get(rule.set_name, np.False_)
-        if others := wanted_beside(rule.languages, params.language):
-            failed[row] &= ~_in_language(signals, others)
+    failed = failed_by(docs["source"], signals, rules, params)
     how_many = failed.sum(axis=0)
     removed = np.flatnonzero(how_many)
     first = failed[:, removed].argmax(axis=0) if len(rules) else np.zeros(0, np.int64)
@@ -72,6 +67,19 @@ def judge(
             {f"rule/{rule.name}/{what}": int(rows.sum()) for what, rows in counts.items() if rows.any()}
         )
     return how_many == 0, _decisions(docs, signals, rules, failed, removed, first), counters
+
+
+def failed_by(
+    sources: pa.ChunkedArray | pa.Array, signals: pa.Table, rules: Sequence[Rule], params: FilterParams
+) -> npt.NDArray[np.bool_]:
+    """bool[R, D]: which rule removes which document, those that its source skips and its language leave out."""
+    failed = np.zeros((len(rules), len(sources)), np.bool_)
+    exempt = exemptions(sources, {rule.set_name for rule in rules}, params)
+    for row, rule in enumerate(rules):
+        failed[row] = failures(rule, signals) & ~exempt.get(rule.set_name, np.False_)
+        if others := wanted_beside(rule.languages, params.language):
+            failed[row] &= ~_in_language(signals, others)
+    return failed
 
 
 def wanted_beside(languages: Iterable[str], params: LanguageParams | None) -> frozenset[str]:

@@ -31,6 +31,7 @@ JUDGED_OF: Final = {
     "quality": ("remove_above", "remove_below"),
     "quality_signals": ("remove_above", "remove_below"),
 }
+SCORED: Final = ("toxicity", "quality", "quality_signals")
 # Keys that decide nothing about a document, and those of a source.
 WITHOUT_EFFECT: Final = ("name", "output", "cluster", "report")
 DESCRIBING: Final = ("license", "attribution", "description")
@@ -45,7 +46,15 @@ def changes(before: Recipe, after: Recipe) -> Changes:
     Raises `UserError` for the first that stored signals cannot answer, naming the stage that must run again.
     """
     found: Changes = differences(matters(before), matters(after))
+    scores = [getattr(before.filter, name) for name in SCORED]
+    scored_all = before.filter.score_removed or scores == [None] * len(scores)
     for key, (old, new) in found.items():
+        if not scored_all and key.startswith("filter.") and key.split(".")[1] not in SCORED:
+            raise UserError(
+                f"what-if: {key}: the run scored only documents that the other rules left (filter.score_removed: false), so only"
+                f" thresholds of {', '.join(SCORED)} can be judged; filter must run again: corpusmill run RECIPE --set"
+                " filter.score_removed=true"
+            )
         stage, why = _needs(key, old, new, after)
         if stage:
             raise UserError(

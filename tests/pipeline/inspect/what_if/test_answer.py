@@ -16,12 +16,13 @@ from corpusmill.common.config import override, validate
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.publish import publish_table, read_table
+from corpusmill.pipeline.engine.runner import Run
 from corpusmill.pipeline.inspect.what_if.answer import answer, show
 from corpusmill.pipeline.inspect.what_if.question import Finished, ask, find_run
 from corpusmill.schemas.manifest import StageManifest
 from corpusmill.schemas.recipe import Recipe
 from tests.conftest import Serial
-from tests.pipeline.inspect.what_if.conftest import Rerun
+from tests.pipeline.inspect.what_if.conftest import Rerun, recipe
 
 CHANGES = {
     "one threshold": ["filter.thresholds.gopher_quality.word_count_min=30"],
@@ -171,6 +172,18 @@ def test_a_score_over_signals_needs_those_that_it_was_made_of(run: Finished) -> 
     for section in ("quality", "quality_signals"):
         with pytest.raises(UserError, match=r"texts of all languages.*filter must run again"):
             what_if(run, ["filter.language=null", f"filter.{section}.remove_below=0.5"])
+
+
+def test_a_run_that_scored_what_was_left_answers_for_the_scores_alone(corpus: Path, tmp_path: Path) -> None:
+    made = recipe(tmp_path, corpus, ["filter.score_removed=false"])
+    Run(made, Folder(tmp_path), Serial()).execute()
+    run = find_run(str(tmp_path))
+    assert what_if(run, ["filter.toxicity.remove_above=0.3"])["gone"]["documents"] > 0
+    with pytest.raises(
+        UserError, match=r"what-if: filter\.disable: the run scored only documents that the"
+    ) as one:
+        what_if(run, ["filter.disable=[gopher_quality.word_count_min]"])
+    assert "\n" not in str(one.value)
 
 
 def test_a_signal_that_was_not_measured_is_named(run: Finished, base: Path, tmp_path: Path) -> None:
