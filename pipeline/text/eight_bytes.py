@@ -57,6 +57,19 @@ def ends_run(word: Any) -> Any:
 
 
 @compiled(inline="always")
+def equal_to(word: Any, byte: Any) -> Any:
+    """The high bit of each byte that is `byte`."""
+    rest = word ^ (_ONES * np.uint64(byte))
+    return ~(((rest & _SEVEN) + _SEVEN) | rest) & HIGH
+
+
+@compiled(inline="always")
+def below(word: Any, byte: Any) -> Any:
+    """The high bit of each byte that is less than `byte`, which is of ASCII."""
+    return ~((word & _SEVEN) + _ONES * np.uint64(128 - byte)) & ~word & HIGH
+
+
+@compiled(inline="always")
 def continuations(word: Any) -> Any:
     """How many of 8 bytes of UTF-8 are not the first of a character."""
     each = (word >> np.uint64(7)) & ~(word >> np.uint64(6)) & _ONES

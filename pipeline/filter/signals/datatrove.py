@@ -20,6 +20,7 @@ from corpusmill.pipeline.filter.signals.segments import (
     NEWLINE,
     NEWLINES,
     SPLITLINES,
+    Segments,
     marked,
     repeats,
     segments,
@@ -38,7 +39,7 @@ from corpusmill.pipeline.text.unicode_tables import (
     class_table,
     tool_table,
 )
-from corpusmill.pipeline.text.utf8 import before, decode, ends_in_ellipsis, holds, is_just_at
+from corpusmill.pipeline.text.utf8 import before, decode, ends_in_ellipsis, is_at, is_just_at
 
 # Columns of `c4_counts`.
 KEPT_LINES: Final = 0
@@ -52,9 +53,15 @@ MIN_WORDS: Final = 3
 
 
 @once
+def lines_of(view: TextView) -> Segments:
+    """The lines of `str.splitlines`, white space off."""
+    return segments(view.data, view.offsets, SPLITLINES, strip=True)
+
+
+@once
 def c4_counts(view: TextView) -> Array:
     """int64[D, COUNTS]."""
-    lines = segments(view.data, view.offsets, SPLITLINES, strip=True)
+    lines = lines_of(view)
     longest = int((lines.ends - lines.starts).max(initial=0))
     # A line without its citations, and its words: one place per byte.
     scratch = np.empty(longest, np.uint8)
@@ -85,8 +92,8 @@ def _citation(data: Any, i: int, last: int, classes: Any) -> int:
 
 @compiled
 def _line_words(data: Any, a: int, b: int, table: Any) -> Any:
-    """(words of the line, characters of the longest)."""
-    words, size, longest, i = 0, 0, 0, a
+    """(words of the line, characters of the longest, whether it has a bracket)."""
+    words, size, longest, i, bracket = 0, 0, 0, a, False
     while i < b:
         point, width = decode(data, i)
         if table[point] & SPACE:
@@ -95,18 +102,19 @@ def _line_words(data: Any, a: int, b: int, table: Any) -> Any:
             words += size == 0
             size += 1
             longest = max(longest, size)
+            bracket |= point == 91
         i += width
-    return words, longest
+    return words, longest, bracket
 
 
 @compiled
-def _well_ended(line: Any, size: int) -> Any:
+def _well_ended(line: Any, first: int, last: int) -> Any:
     """Whether the line ends in one of . ? ! " ' and not in three full stops."""
-    if size == 0:
+    if first == last:
         return False
-    b = line[size - 1]
+    b = line[last - 1]
     if b == 46:
-        return not ends_in_ellipsis(line, 0, size)
+        return not ends_in_ellipsis(line, first, last)
     return b == 63 or b == 33 or b == 34 or b == 39
 
 
@@ -131,6 +139,58 @@ def _sentences(line: Any, starts: Any, ends: Any, words: int, table: Any) -> int
     return total
 
 
+# What a line holds.
+_LOREM, _SCRIPT, _BRACE, _POLICY = 1, 2, 4, 8
+
+
+@compiled
+def _held(line: Any, first: int, last: int) -> int:
+    """Bits of what [first, last) holds, in either case, in one pass."""
+    seen = 0
+    for i in range(first, last):
+        b = line[i]
+        if b < 99:  # below c, but for capitals
+            if b < 67 or b > 85:
+                continue
+            b |= 32
+        if b == 99:
+            seen |= _POLICY * is_at(line, i, first, last, utf8.COOKIE)
+        elif b == 106:
+            seen |= _SCRIPT * is_at(line, i, first, last, utf8.JAVASCRIPT)
+        elif b == 108:
+            seen |= _LOREM * is_at(line, i, first, last, utf8.LOREM)
+        elif b == 112:
+            seen |= _POLICY * is_at(line, i, first, last, utf8.PRIVACY)
+        elif b == 116:
+            seen |= _POLICY * is_at(line, i, first, last, utf8.TERMS)
+        elif b == 117:
+            uses = is_at(line, i, first, last, utf8.USES) or is_at(line, i, first, last, utf8.USE_OF)
+            seen |= _POLICY * (uses or is_at(line, i, first, last, utf8.USE))
+        elif b == 123:
+            seen |= _BRACE
+    return seen
+
+
+@compiled
+def _judged(
+    line: Any, first: int, last: int, words: int, table: Any, known: Any, units: Any, starts: Any, ends: Any, row: Any
+) -> None:  # fmt: skip
+    """Count a line without citations; `words` are those that it had with them."""
+    if not _well_ended(line, first, last) or words < MIN_WORDS:
+        return
+    seen = _held(line, first, last)
+    if seen & _LOREM:
+        row[LOREM_LINES] += 1
+    elif seen & _SCRIPT:
+        return
+    elif seen & _BRACE:
+        row[BRACE_LINES] += 1
+    elif not seen & _POLICY:
+        row[KEPT_LINES] += 1
+        n = words_of(line, first, last, table, known, units, starts, ends, 0)
+        row[SENTENCES] += _sentences(line, starts, ends, n, table)
+
+
 @compiled
 def _count(
     data: Any, offsets: Any, line_starts: Any, line_ends: Any, classes: Any, table: Any, known: Any, units: Any,
@@ -140,8 +200,11 @@ def _count(
         row = counts[d]
         for k in range(offsets[d], offsets[d + 1]):
             a, b = line_starts[k], line_ends[k]
-            words, longest_word = _line_words(data, a, b, table)
+            words, longest_word, bracket = _line_words(data, a, b, table)
             if longest_word > LONG_WORD:
+                continue
+            if not bracket:
+                _judged(data, a, b, words, table, known, units, starts, ends, row)
                 continue
             size, i = 0, a
             while i < b:
@@ -151,27 +214,7 @@ def _count(
                     continue
                 line[size] = data[i]
                 size, i = size + 1, i + 1
-            if not _well_ended(line, size) or words < MIN_WORDS:
-                continue
-            if holds(line, 0, size, utf8.LOREM):
-                row[LOREM_LINES] += 1
-                continue
-            if holds(line, 0, size, utf8.JAVASCRIPT):
-                continue
-            brace = False
-            for i in range(size):
-                brace = brace or line[i] == 123
-            if brace:
-                row[BRACE_LINES] += 1
-                continue
-            if (
-                holds(line, 0, size, utf8.TERMS) or holds(line, 0, size, utf8.PRIVACY) or holds(line, 0, size, utf8.COOKIE)
-                or holds(line, 0, size, utf8.USES) or holds(line, 0, size, utf8.USE_OF) or holds(line, 0, size, utf8.USE)
-            ):  # fmt: skip
-                continue
-            row[KEPT_LINES] += 1
-            n = words_of(line, 0, size, table, known, units, starts, ends, 0)
-            row[SENTENCES] += _sentences(line, starts, ends, n, table)
+            _judged(line, 0, size, words, table, known, units, starts, ends, row)
 
 
 SHORT_LINE: Final = 30
@@ -180,7 +223,7 @@ SHORT_LINE: Final = 30
 @once
 def line_counts(view: TextView) -> Array:
     """int64[D, 3]: lines of `str.splitlines` that start with • or -; that end in ... or …; all of them."""
-    lines = segments(view.data, view.offsets, SPLITLINES, strip=True)
+    lines = lines_of(view)
     found = marked(view.data, lines, ("•", "-"), ("...", "…"))
     return np.column_stack([found, np.diff(lines.offsets)])
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.repetition import table_size
 from corpusmill.pipeline.filter.text.words import hash_of
+from corpusmill.pipeline.text.eight_bytes import below, equal_to, first_of, read_word
 from corpusmill.pipeline.text.unicode_tables import SPACE, tool_table
 from corpusmill.pipeline.text.utf8 import before, decode, is_at
 
@@ -128,6 +129,26 @@ def _separator(data: Any, i: int, last: int, how: int) -> int:
 
 
 @compiled
+def _next(data: Any, i: int, last: int, how: int) -> Any:
+    """The first byte from `i` that a separator may begin with; `last` if there is none."""
+    while i + 8 <= last:
+        word = read_word(data, i)
+        if how == SPLITLINES:
+            flags = below(word, 0x1F) | equal_to(word, 0xC2) | equal_to(word, 0xE2)
+        else:
+            flags = equal_to(word, 10)
+        if flags:
+            return i + first_of(flags)
+        i += 8
+    while i < last:
+        b = data[i]
+        if b == 10 or (how == SPLITLINES and (b < 0x1F or b == 0xC2 or b == 0xE2)):
+            break
+        i += 1
+    return i
+
+
+@compiled
 def _cut(
     data: Any,
     offsets: Any,
@@ -150,7 +171,7 @@ def _cut(
         while i <= last:
             size = _separator(data, i, last, how) if i < last else 1
             if size == 0:
-                i += 1
+                i = _next(data, i + 1, last, how)
                 continue
             a, b = start, i
             if strip or not blank:

@@ -30,7 +30,7 @@ def _inner(data: Any, a: int, b: int, table: Any, starts: Any, ends: Any, n: int
     start, i, dotted, found = a, a, False, False
     first = n
     while i < b:
-        size = infix_at(data, a, i, b, table)
+        size = 0 if 97 <= data[i] | 32 <= 122 else infix_at(data, a, i, b, table)
         if size == 0:
             dotted = dotted or data[i] == 46
             i += decode(data, i)[1]
@@ -61,10 +61,8 @@ def _chunk(
     therefore need a place for every byte."""
     waiting = 0
     capacity = len(starts)
-    while a < b:
-        slot = find(data, a, b, known)
-        if slot >= 0:
-            break
+    slot = find(data, a, b, known)
+    while a < b and slot < 0:
         prefix = prefix_of(data, a, b, table)
         if prefix and a + prefix < b:
             slot = find(data, a + prefix, b, known)
@@ -86,8 +84,9 @@ def _chunk(
         if prefix == 0 and suffix == 0:
             break
         a, b = a + prefix, b - suffix
+        if prefix and suffix and a < b:  # what is left by one of them has been looked for
+            slot = find(data, a, b, known)
     if a < b:
-        slot = find(data, a, b, known)
         if slot >= 0:
             for piece in range(np.int64(known[slot, PIECES])):
                 starts[n], ends[n] = a, a + np.int64(known[slot, SIZES + piece])
@@ -161,18 +160,24 @@ def words_of(
     Both need space for one word per byte of [first, last) beyond `n`.
     """
     i = chunk = first
+    letters = True  # of ASCII, all of the chunk: nothing is cut off or parted
     while i <= last:
         size, space = 1, True  # the end parts words too
         if i < last:
             point, size = decode(data, i)
             space = table[point] & SPACE != 0
+            letters &= space or 97 <= point | 32 <= 122
         if space:
             if chunk < i:
                 begun = n
-                n = _chunk(data, chunk, i, table, known, units, starts, ends, n)
+                if letters and find(data, chunk, i, known) < 0:
+                    starts[n], ends[n] = chunk, i
+                    n += 1
+                else:
+                    n = _chunk(data, chunk, i, table, known, units, starts, ends, n)
                 if n > begun + 1:
                     n = _rejoin(data, table, known, units, starts, ends, begun, n)
-            chunk = i + size
+            chunk, letters = i + size, True
         i += size
     return n
 
