@@ -139,7 +139,7 @@ class Processor(NamedTuple):
     features: str  # as `+avx2,-sse4a`
 
 
-# What a wheel holds the kernels' code for: every server of the last ten years.
+# What a wheel holds the kernels' code for: Intel's processors from Haswell (2013), AMD's from Excavator (2015).
 PORTABLE = Processor(
     "x86-64-v3",
     "+avx,+avx2,+bmi,+bmi2,+cmov,+crc32,+cx16,+cx8,+f16c,+fma,+fxsr,+lzcnt,+mmx,+movbe,+popcnt,+sahf,+sse,+sse2,+sse3,+sse4.1,"

@@ -55,8 +55,16 @@ def _generation() -> str:
 
 
 def is_first_use() -> bool:
-    """Whether no kernel has been compiled on this machine, and none was installed."""
-    return not any(next(base.glob("*/*.code"), None) for base in (cache_folder(), shipped_folder()))
+    """Whether no kernel has been compiled on this machine, and none came with the package that its processor runs."""
+    if _has_code(cache_folder()):
+        return False
+    from corpusmill.common.kernel_code import runs_portable  # loads LLVM
+
+    return not (_has_code(shipped_folder()) and runs_portable())
+
+
+def _has_code(folder: Path) -> bool:
+    return next(folder.glob("*/*.code"), None) is not None
 
 
 def folder_of(function: Callable[..., Any]) -> Path:

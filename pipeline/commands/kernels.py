@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def compile_ahead(progress: Progress, stages: Collection[str] | None = None) -> 
     return True
 
 
-def _run_all(files: list[Path], most: int, ended: Any) -> None:
+def _run_all(files: list[Path], most: int, ended: Callable[[int], None]) -> None:
     """These recipes, so many at a time. One that fails leaves its kernels to the run that needs them, and which says why."""
     waiting = list(enumerate(files))
     running: dict[int, subprocess.Popen[bytes]] = {}
@@ -99,8 +99,9 @@ def recipes(folder: Path) -> dict[str, dict[str, Any]]:
     (folder / "odd.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in odd), "utf-8")
     evals = folder / "evals.jsonl"
     evals.write_text(json.dumps({"question": " ".join(text.split()[:30]), "answer": "none"}) + "\n", "utf-8")
+    files = [str(folder / name) for name in ("documents.jsonl", "page.html", "odd.jsonl")]
     common = {
-        "name": "warmup", "sources": {"documents": {"paths": [str(documents), str(folder / "page.html"), str(folder / "odd.jsonl")]}}, "tokenizer": {"vocab_size": 512},
+        "name": "warmup", "sources": {"documents": {"paths": files}}, "tokenizer": {"vocab_size": 512},
         "split": {"validation_share": 0.1, "min_documents": 2}, "decontaminate": {"against": [str(evals)]},
     }  # fmt: skip
     runs: dict[str, dict[str, Any]] = {

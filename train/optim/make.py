@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from corpusmill.common.errors import UserError
 from corpusmill.train.optim.muon import Muon
-from corpusmill.train.optim.optimizers import Adafactor, Lamb, Lion, Sgd
+from corpusmill.train.optim.optimizers import Adafactor, AdamW, Lamb, Lion, Sgd
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig, ParameterKind, ScheduleConfig
@@ -137,7 +137,7 @@ def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimiz
         case "adamw" if config.state_bits == 8:
             found = _adamw_8bit(groups, config)
         case "adamw":
-            found = torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
+            found = AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True)
         case "muon":
             found = Muon(groups, lr, betas, eps, config.momentum, config.nesterov, config.muon_scale)
         case "lion":

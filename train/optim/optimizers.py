@@ -1,7 +1,8 @@
-"""Lion, SGD, LAMB and Adafactor, on whole parameters and on shards (DTensor) alike, without waiting for the device."""
+"""AdamW, Lion, SGD, LAMB and Adafactor, on whole parameters and on shards (DTensor) alike, without waiting for the device."""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -38,6 +39,14 @@ class Watched(torch.optim.Optimizer):
     def one_by_one(self) -> list[Tensor]:
         """The parameters that it changes so."""
         return [p for group in self.param_groups for p in group["params"]]
+
+
+class AdamW(torch.optim.AdamW):
+    """PyTorch's. Its step is wrapped in one that imports the compiler, to keep it out: two seconds of every start."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        inspect.unwrap(torch.optim.AdamW.step)(self, closure)
 
 
 class PerParameter(Watched, ABC):
