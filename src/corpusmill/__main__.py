@@ -40,7 +40,7 @@ def build(word: str = "") -> typer.Typer:
             raise typer.Exit
 
     @app.callback()
-    def front_door(
+    def options(
         version: bool = typer.Option(
             False, "--version", callback=version, is_eager=True, help="Print it and stop."
         ),

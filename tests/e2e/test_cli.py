@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import typer
 
 from corpusmill.__main__ import build, in_lines
 from tests.command_line import CliRunner
+from tests.conftest import ROOT
 from tests.e2e.cli import corpusmill, started
 
 COMMANDS = [
@@ -42,6 +44,25 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stderr.strip() == "[]"
     assert all(command in result.stdout for command in COMMANDS)
+
+
+def test_a_run_with_nothing_to_do_imports_what_it_looks_with(quickstart_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(quickstart_run, tmp_path / "run")
+    code = f"""
+import sys
+sys.argv = ["corpusmill", "run", "configs/recipes/quickstart.yaml", "--set", "output={tmp_path / "run"}"]
+from corpusmill.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+print("imported:", [name for name in {(*HEAVY, "pandas", "jsonschema")!r} if name in sys.modules], file=sys.stderr)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "everything is finished and valid, nothing to do" in result.stderr
+    assert result.stderr.splitlines()[-1] == "imported: ['pyarrow', 'numpy']"
 
 
 @pytest.mark.parametrize("command", ["run", "train", "classifier"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import corpusmill.__main__ as front_door
+import corpusmill.__main__ as cli
 from tests.conftest import shared
 from tests.e2e.cli import corpusmill, difference, published
 from tests.pipeline.dedup.helpers import edited, words
@@ -27,7 +27,7 @@ def main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         monkeypatch.setattr(sys, "argv", ["corpusmill", *map(str, arguments)])
         capsys.readouterr()
         try:
-            front_door.main()
+            cli.main()
         except SystemExit as end:
             code = end.code
         return (code if isinstance(code, int) else 0), capsys.readouterr().err

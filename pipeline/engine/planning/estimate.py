@@ -103,7 +103,8 @@ def of_run(
     shape = source.shape() if isinstance(source, SourceStage) else Shape(0.0, 0.0, 0.0, 0.0, 0.0)
     finished = [entry.done for entry in planned if entry.done is not None]
     terms = Terms(workers(shape.text_bytes), object_store)
-    return plan([entry.stage for entry in planned], shape, terms, sources, finished=finished)
+    stages = [entry.stage for entry in planned] if len(finished) < len(planned) else []
+    return plan(stages, shape, terms, sources, finished=finished)
 
 
 def _as_it_was(flow: Flow, manifest: StageManifest) -> Flow:

@@ -244,7 +244,8 @@ def _check_pattern(here: str, pattern: str) -> None:
     if re.search(r"(?<!\\)(?:\\\\)*\\C", pattern):
         raise ValueError(f"{here}: pattern: \\C is a byte, and may cut a character in two; use . or (?s).")
     try:
-        pc.match_substring_regex(pa.array([""]), pattern)  # Arrow matches by RE2
+        # Arrow matches by RE2. To make an array of a list it would import pandas, where there is one.
+        pc.match_substring_regex(pa.nulls(1, pa.string()), pattern)
     except pa.ArrowInvalid as error:
         reason = str(error).removeprefix("Invalid regular expression: ")
         raise ValueError(f"{here}: pattern: not a regular expression of RE2: {reason}") from None

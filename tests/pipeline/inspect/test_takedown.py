@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import corpusmill.__main__ as front_door
+import corpusmill.__main__ as cli
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.pipeline.engine.document_hash import purpose_seed
@@ -300,7 +300,7 @@ def test_the_command(
     def output(*arguments: str | Path) -> str:
         monkeypatch.setattr(sys, "argv", ["corpusmill", "takedown", *map(str, arguments)])
         with contextlib.suppress(SystemExit):
-            front_door.main()
+            cli.main()
         return capsys.readouterr().out
 
     assert "holds some: " in output(file, "--run", run, "--dry-run")

@@ -174,7 +174,7 @@ def test_an_unknown_set_is_reported_in_one_line(data: Path) -> None:
         command("gopher_quality", "gopher@dolmaa", data)
 
 
-def test_the_front_door_knows_it(data: Path) -> None:
+def test_the_command_line_knows_it(data: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "corpusmill", "parity", "c4", "c4@datatrove", str(data), "--json"],
         cwd=ROOT, capture_output=True, text=True,
