@@ -46,15 +46,7 @@ def changes(before: Recipe, after: Recipe) -> Changes:
     Raises `UserError` for the first that stored signals cannot answer, naming the stage that must run again.
     """
     found: Changes = differences(matters(before), matters(after))
-    scores = [getattr(before.filter, name) for name in SCORED]
-    scored_all = before.filter.score_removed or scores == [None] * len(scores)
     for key, (old, new) in found.items():
-        if not scored_all and key.startswith("filter.") and key.split(".")[1] not in SCORED:
-            raise UserError(
-                f"what-if: {key}: the run scored only documents that the other rules left (filter.score_removed: false), so only"
-                f" thresholds of {', '.join(SCORED)} can be judged; filter must run again: corpusmill run RECIPE --set"
-                " filter.score_removed=true"
-            )
         stage, why = _needs(key, old, new, after)
         if stage:
             raise UserError(
@@ -173,6 +165,7 @@ def ask(run: Finished, recipe: Recipe) -> Question:
     found = {key: _in_force(key, pair, before, after) for key, pair in found.items()}
     found |= _moved_in_files(before, after)
     _same_lines(manifest, run.recipe, recipe)
+    _scored(before, after, found)
     if before == after:
         raise UserError(
             "what-if: nothing differs from the run; change a rule, such as"
@@ -181,6 +174,28 @@ def ask(run: Finished, recipe: Recipe) -> Question:
     if manifest.partitions:
         _measured(run.filter / f"signals/{manifest.partitions[0]}.parquet", after.rules)
     return Question(run, found, before, after, manifest.partitions, manifest.counts.bytes_in)
+
+
+def _scored(before: Side, after: Side, found: Changes) -> None:
+    """Raises `UserError` where other rules than those on scores differ, and the run scored only what they left."""
+    from corpusmill.pipeline.filter.apply import of_scores
+
+    def decided_first(side: Side) -> tuple[Any, ...]:
+        rules = [rule for rule in side.rules if rule.signal not in of_scores()]
+        return rules, side.params.skip_sources, side.params.language
+
+    scores = [getattr(before.params, name) for name in SCORED]
+    if before.params.score_removed or not any(scores) or decided_first(before) == decided_first(after):
+        return
+    key = next(
+        (key for key in found if key.split(".")[1:2] != [] and key.split(".")[1] not in SCORED),
+        "filter.rules",
+    )
+    raise UserError(
+        f"what-if: {key}: the run scored only documents that the other rules left (filter.score_removed: false), so only"
+        f" thresholds of {', '.join(SCORED)} can be judged; filter must run again: corpusmill run RECIPE --set"
+        " filter.score_removed=true"
+    )
 
 
 def _ran_with(manifest: StageManifest, run: Finished) -> FilterParams:

@@ -191,3 +191,16 @@ def test_what_was_not_there_to_be_measured_is_refused(cutting: Path, corpus: Pat
     bare = replace(run, recipe=run.recipe.model_copy(update={"stages": ["ingest"]}))
     with pytest.raises(UserError, match="the run has no filter stage"):
         ask(bare, asked(cutting, corpus, []))
+
+
+def test_a_changed_file_is_refused_where_removed_documents_have_no_scores(
+    cutting: Path, corpus: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(cutting.parent, tmp_path / "copy")
+    copy, scored_less = tmp_path / "copy/run", ["filter.score_removed=false"]
+    execute(copy, corpus, scored_less)
+    (copy.parent / "rules.yaml").write_text(RULES.format(least=20))
+    with pytest.raises(
+        UserError, match=r"what-if: rule mine\.words: the run scored only documents that the other"
+    ):
+        what_if(copy, corpus, scored_less)
