@@ -191,14 +191,8 @@ class ModelSignals:
                 label = known_label(f"filter.{name}.label", model, section.label or file.label, section.model)
                 self.classifiers[name] = (model, label, section, file.languages)
 
-    def columns(self, text: pa.LargeStringArray) -> dict[str, pa.Array]:
-        """Name -> column; null for what the recipe does not ask for, and for text in a language that a shipped
-        classifier does not know. Without a language model any text is scored."""
-        columns = self.languages(text)
-        return columns | self.scores(text, columns, np.ones(len(text), np.bool_))
-
     def languages(self, text: pa.LargeStringArray) -> dict[str, pa.Array]:
-        """Those of the columns that are about the language; the others are null."""
+        """Name -> column: those about the language, null where the recipe does not ask; `scores` fills the others, null here."""
         columns = {spec.name: pa.nulls(len(text), ARROW_TYPES[spec.dtype]) for spec in self.specs}
         if self.language is None:
             return columns
@@ -215,7 +209,8 @@ class ModelSignals:
     def scores(
         self, text: pa.LargeStringArray, columns: Mapping[str, pa.Array], wanted: npt.NDArray[np.bool_]
     ) -> dict[str, pa.Array]:
-        """The columns of the classifiers, beside those of the languages; null where a document is not `wanted` (bool[D])."""
+        """The columns of the classifiers, beside those of the languages; null where a document is not `wanted` (bool[D]), and for
+        text in a language that a shipped classifier does not know. Without a language model any text is scored."""
         found: dict[str, pa.Array] = {}
         if self.toxicity is not None and wanted.any():
             # Texts in every language: short ones are often taken for another one, and `KNOWN_WORDS` states the doubt.

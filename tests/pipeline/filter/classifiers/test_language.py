@@ -95,9 +95,9 @@ def test_the_languages_of_windows_are_measured_only_for_who_asks() -> None:
     names = {spec.name for spec in scores.MIXED_SPECS}
     plain = FilterParams(toxicity=None, quality=None)
     mixed = FilterParams(toxicity=None, quality=None, language={"mixed": True})  # type: ignore[arg-type]
-    assert not names & scores.ModelSignals(plain, {"language": file}).columns(text).keys()
-    assert names <= scores.ModelSignals(mixed, {"language": file}).columns(text).keys()
-    by_rule = scores.ModelSignals(plain, {"language": file}, asked=["language.second_share"]).columns(text)
+    assert not names & scores.ModelSignals(plain, {"language": file}).languages(text).keys()
+    assert names <= scores.ModelSignals(mixed, {"language": file}).languages(text).keys()
+    by_rule = scores.ModelSignals(plain, {"language": file}, asked=["language.second_share"]).languages(text)
     assert names & by_rule.keys() == {"language.second_share"}
     assert by_rule["language.second_share"].to_pylist() == [0.0]
 

@@ -40,7 +40,9 @@ def columns(texts: list[str], **params: Any) -> dict[str, list[Any]]:
         "quality": fasttext_model.shipped("quality.ftz"),
     }
     models = {name: file for name, file in files.items() if getattr(given_params, name) is not None}
-    found = scores.ModelSignals(given_params, models).columns(pa.array(texts, pa.large_string()))
+    signals, text = scores.ModelSignals(given_params, models), pa.array(texts, pa.large_string())
+    found = signals.languages(text)
+    found |= signals.scores(text, found, np.ones(len(text), np.bool_))
     return {name: column.to_pylist() for name, column in found.items()}
 
 
@@ -224,7 +226,7 @@ def test_languages_of_a_model_with_scripts_in_its_labels(tmp_path: Path) -> None
     for labels, wanted in (("iso639-1", ["de", "en"]), ("model", ["deu_Latn", "eng_Latn"])):
         params = FilterParams(language={"model": str(path), "labels": labels})  # type: ignore[arg-type]
         signals = scores.ModelSignals(params, {"language": file})
-        assert signals.columns(texts)["language.code"].to_pylist() == wanted
+        assert signals.languages(texts)["language.code"].to_pylist() == wanted
 
 
 def test_real_reference_prose_is_not_toxic(data_dir: Path) -> None:
