@@ -17,9 +17,13 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
 from numba.core.sigutils import normalize_signature
-from numba.core.types import IntegerLiteral
+from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+from numba.core.types import Array, Boolean, IntegerLiteral, NoneType, Number
 
 from corpusmill.common.kernel_code import Code, described
 from corpusmill.common.kernel_content import made_of, name_of_kernel
@@ -27,6 +31,7 @@ from corpusmill.common.kernel_keys import cache_folder
 
 numba.config.DISABLE_ERROR_MESSAGE_HIGHLIGHTING = 1  # type: ignore[attr-defined]  # messages of attempts that fail and are dropped
 
+_Tuple: Any = numba.types.BaseTuple  # Numba does not say what tuples consist of
 _locked: set[Path] = set()  # by this process, for a kernel that calls itself
 
 
@@ -36,7 +41,7 @@ def dispatcher(function: Callable[..., Any], inline: str) -> Any:
     A process that needs a kernel while another one compiles it waits for that.
     """
     njit: Any = numba.njit
-    made = njit(nogil=True, inline=inline)(function)
+    made = njit(nogil=True, inline=inline, pipeline_class=_Compiler)(function)
     compile_ = made.compile
     with suppress(RuntimeError):  # no locator: the folder cannot be written
         made._cache = _Cache(function)  # type: ignore[no-untyped-call]
@@ -65,6 +70,61 @@ def _without_collections() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
+
+
+class _Lower(Lower):
+    """Machine code that counts no references to the arrays that a kernel is given: its caller holds them until it returns.
+
+    Numba counts one for each name of an array, in every turn of a loop, as a locked addition; in loops within loops that can take
+    longer than the work. An array without a counter (null) is not counted, nor are its slices; those made in the kernel are.
+    """
+
+    def extract_function_arguments(self) -> list[Any]:
+        given: list[Any] = super().extract_function_arguments()  # type: ignore[no-untyped-call]
+        if _only_numbers(self.fndesc.restype):  # one that returns an array may return what it was given
+            given = [
+                self._uncounted(kind, value) for kind, value in zip(self.fndesc.argtypes, given, strict=True)
+            ]
+        self.fnargs = given
+        return given
+
+    def _uncounted(self, kind: Any, value: Any) -> Any:
+        if isinstance(kind, Array):
+            array = self.context.make_array(kind)(self.context, self.builder, value)
+            array.meminfo = array.meminfo.type(None)
+            return array._getvalue()
+        if isinstance(kind, _Tuple):
+            for place, one in enumerate(kind):
+                part = self.builder.extract_value(value, place)
+                value = self.builder.insert_value(value, self._uncounted(one, part), place)
+        return value
+
+
+def _only_numbers(kind: Any) -> bool:
+    if isinstance(kind, _Tuple):
+        return all(_only_numbers(one) for one in kind)
+    return isinstance(kind, (Number, Boolean, NoneType))
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)  # type: ignore[no-untyped-call]
+class _Lowering(BaseNativeLowering):
+    _name = "corpusmill_lowering"  # type: ignore[assignment]
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        return _Lower
+
+
+class _Compiler(CompilerBase):
+    """Numba's own, but for the lowering."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        built = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        built.passes = [
+            (_Lowering if one is NativeLowering else one, description) for one, description in built.passes
+        ]
+        built.finalize()
+        return [built]
 
 
 def _once_for_integers(compile_: Callable[[Any], Any], signature: Any) -> Any:

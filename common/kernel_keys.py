@@ -34,7 +34,7 @@ _KEEPERS = {
         "stored_tables",
     )
 }
-_FORMAT = 3  # of the folder; raise it when kernels are compiled in another way
+_FORMAT = 4  # of the folder; raise it when kernels are compiled in another way
 
 
 def cache_folder() -> Path:
