@@ -143,7 +143,9 @@ def _answers(
         label, score = model.best(words, ranges)
         return label.copy(), score.copy()
     label, score = np.empty(len(ranges), np.int32), np.empty(len(ranges), np.float32)
-    language_kernel.answers(model.arrays, known, words, ranges, counts, label, score)
+    kept = model.kept.pop() if model.kept else language_kernel.nothing_kept(model.arrays.numbers.dim)
+    language_kernel.answers(model.arrays, known, words, ranges, counts, kept, label, score)
+    model.kept.append(kept)
     return label, score
 
 

@@ -1,24 +1,51 @@
 """The kernel that answers which language: words to vectors, vectors to logits, logits to the answer that the scripts allow.
 
 It computes what `inference.predict` and a softmax over the candidates would, with two savings. The vector of a word (the sum of
-its row and its character n-grams' rows) is kept in a small table while a batch is read, since most words of a text are seen
-again; what a word adds is the same whether it was kept or not, so answers do not depend on how texts are batched. And
-logarithms and exponentials are taken of candidates only, once.
+its row and its character n-grams' rows) is kept in a table from batch to batch, since most words of a text are seen again;
+what a word adds is the same whether it was kept or not, so answers do not depend on what was read before. And logarithms and
+exponentials are taken of candidates only, once.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.inference import _add, _subwords, find
+from corpusmill.pipeline.filter.text.view import Array
+from corpusmill.pipeline.text.eight_bytes import first_bytes, read_word
 
 SCRIPT_SHARE: Final = 0.3  # of the letters: a script with less does not say what a text is written in
-_KEPT: Final = 1 << 15  # words kept at a time; when there are as many, all are forgotten
-_SLOTS: Final = 1 << 16  # of the table that finds them, by hash, with open addressing
+_KEPT: Final = 1 << 16  # words kept at a time; when there are as many, all are forgotten
+_BYTES: Final = 1 << 20  # of these words together, likewise
+_SLOTS: Final = 1 << 17  # of the table that finds them, by hash, with open addressing
+_HEAD: Final = 16  # bytes of a word in its entry
+_ROW_BITS, _ROW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _NOTED: Final = 512  # rows noted before they are added up
+
+
+class Kept(NamedTuple):
+    """Words that were read, with their vectors. Row `_KEPT` is for one that is not kept.
+
+    An entry of the hash table says which word it is without a look elsewhere, unless the word is longer than `_HEAD` bytes: its
+    first bytes, its length, its row + 1 (0: a free entry), and where its bytes begin in `data`.
+    """
+
+    entries: Array  # uint64[_SLOTS, 4]
+    counts: Array  # int32[rows]: rows of the model that a vector is the sum of
+    vectors: Array  # float32[rows, dim]
+    data: Array  # uint8
+    used: Array  # int64[2]: rows, and bytes of `data`
+
+
+def nothing_kept(dim: int) -> Kept:
+    """For vectors of so many numbers."""
+    return Kept(
+        np.zeros((_SLOTS, 4), np.uint64), np.empty(_KEPT + 1, np.int32), np.empty((_KEPT + 1, dim), np.float32),
+        np.empty(_BYTES, np.uint8), np.zeros(2, np.int64),
+    )  # fmt: skip
 
 
 @compiled
@@ -83,34 +110,73 @@ def _vector(model: Any, words: Any, w: Any, wide: Any, near: Any, sums: Any, ids
 
 
 @compiled(inline="always")
-def _place(slots: Any, keys: Any, starts: Any, data: Any, first: Any, key: Any, h: Any) -> Any:
-    """The slot of a word: that in which a word of the same bytes is, or a free one (-1)."""
-    slot = np.int64((h ^ (h >> np.uint32(15))) & np.uint32(_SLOTS - 1))
-    while slots[slot] >= 0:
-        at = slots[slot]
-        if keys[at] == key:
-            start, size, k = starts[at], key & 0x7FFFFFFF, 0
-            while k < size and data[start + k] == data[first + k]:
-                k += 1
-            if k == size:
+def _head(data: Any, first: Any, size: Any) -> Any:
+    """The word's first `_HEAD` bytes, two times eight; 0 behind its end."""
+    a, b = np.uint64(0), np.uint64(0)
+    if first + _HEAD <= len(data):
+        a = read_word(data, first)
+        if size < 8:
+            a = first_bytes(a, size)
+        else:
+            b = read_word(data, first + 8)
+            if size < _HEAD:
+                b = first_bytes(b, size - 8)
+    else:
+        for k in range(min(size, 8)):
+            a |= np.uint64(data[first + k]) << np.uint64(8 * k)
+        for k in range(8, min(size, _HEAD)):
+            b |= np.uint64(data[first + k]) << np.uint64(8 * (k - 8))
+    return a, b
+
+
+@compiled(inline="always")
+def _place(kept: Any, data: Any, first: Any, size: Any, h: Any, a: Any, b: Any) -> Any:
+    """The entry of the word of these bytes, or the free one where it belongs."""
+    entries = kept.entries
+    length = np.uint64(size)
+    slot = np.uint64(h ^ (h >> np.uint32(15))) & np.uint64(_SLOTS - 1)
+    while entries[slot, 2] != 0:
+        if entries[slot, 0] == a and entries[slot, 1] == b and entries[slot, 2] >> _ROW_BITS == length:
+            start, k = entries[slot, 3], np.uint64(_HEAD)
+            while k < length and kept.data[start + k] == data[np.uint64(first) + k]:
+                k += np.uint64(1)
+            if k >= length:
                 break
-        slot = (slot + 1) & (_SLOTS - 1)
+        slot = (slot + np.uint64(1)) & np.uint64(_SLOTS - 1)
     return slot
 
 
 @compiled
-def answers(model: Any, known: Any, words: Any, ranges: Any, counts: Any, label: Any, score: Any) -> None:
+def _row_for(kept: Any, slot: Any, data: Any, first: Any, size: Any, h: Any, a: Any, b: Any) -> Any:
+    """The row for the vector of a word that is not there, entered if it can be kept."""
+    if size > _BYTES // 16:
+        return np.int64(_KEPT)
+    if kept.used[0] == _KEPT or kept.used[1] + size > _BYTES:
+        kept.entries[:, 2] = 0
+        kept.used[:] = 0
+        slot = _place(kept, data, first, size, h, a, b)
+    at, start = kept.used[0], kept.used[1]
+    kept.entries[slot, 0], kept.entries[slot, 1], kept.entries[slot, 3] = a, b, start
+    kept.entries[slot, 2] = np.uint64(size) << _ROW_BITS | np.uint64(at + 1)
+    for k in range(size):
+        kept.data[start + k] = data[first + k]
+    kept.used[0], kept.used[1] = at + 1, start + size
+    return at
+
+
+@compiled
+def answers(
+    model: Any, known: Any, words: Any, ranges: Any, counts: Any, kept: Any, label: Any, score: Any
+) -> None:
     """For words [ranges[r, 0], ranges[r, 1]) of each range, whose letters by script are counts[r]: the most probable of the
     labels that the scripts allow into `label`, its tempered probability among them into `score`.
 
-    `known` is a `Profile`; its priors are added to the logits. The label is `known.label` where no letter is of a script of
+    `kept` is what earlier calls left, for the same model. `known` is a `Profile`; its priors are added to the logits. The label is `known.label` where no letter is of a script of
     any label, where that label's own logit is highest, or where the probability is less than `known.unknown`; and -1 where the
     model has no row for a word. All loops are over columns of a fixed width, so that the compiler makes wide additions of them.
     """
     dim, labels = model.numbers.dim, model.numbers.labels
-    slots, kept = np.full(_SLOTS, -1, np.int32), 0
-    keys, starts, rows = np.empty(_KEPT, np.int64), np.empty(_KEPT, np.int64), np.empty(_KEPT, np.int32)
-    vectors = np.empty((_KEPT, dim), np.float32)
+    vectors = kept.vectors
     ids = np.empty(max(_NOTED, 2 * model.numbers.max_n), np.int64)
     wide, sums = _widened(model), np.empty(model.numbers.parts * 4, np.float32)
     near = np.empty(len(ids), np.uint8), np.empty(len(ids), np.float32)
@@ -125,19 +191,14 @@ def answers(model: Any, known: Any, words: Any, ranges: Any, counts: Any, label:
         hidden[:] = end
         count = ends
         for w in range(ranges[r, 0], ranges[r, 1]):
-            first, h = firsts[w], hashes[w]
-            key = (np.int64(h) << 31) ^ (lasts[w] - first)
-            slot = _place(slots, keys, starts, data, first, key, h)
-            at = slots[slot]
+            first, size, h = firsts[w], lasts[w] - firsts[w], hashes[w]
+            a, b = _head(data, first, size)
+            slot = _place(kept, data, first, size, h, a, b)
+            at = np.int64(kept.entries[slot, 2] & _ROW) - 1
             if at < 0:
-                if kept == _KEPT:
-                    slots[:], kept = -1, 0
-                    slot = _place(slots, keys, starts, data, first, key, h)
-                at = kept
-                slots[slot], keys[at], starts[at] = at, key, first
-                rows[at] = _vector(model, words, w, wide, near, sums, ids, vectors[at])
-                kept += 1
-            count += rows[at]
+                at = _row_for(kept, slot, data, first, size, h, a, b)
+                kept.counts[at] = _vector(model, words, w, wide, near, sums, ids, vectors[at])
+            count += kept.counts[at]
             for block in range(dim // 16):
                 for k in range(16):
                     hidden[block * 16 + k] += vectors[at, block * 16 + k]

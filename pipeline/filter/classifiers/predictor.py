@@ -12,6 +12,7 @@ import numpy as np
 
 from corpusmill.common.ids import checksum
 from corpusmill.pipeline.filter.classifiers import fasttext_model, inference, model_file
+from corpusmill.pipeline.filter.classifiers.language_kernel import Kept
 from corpusmill.pipeline.filter.classifiers.model_file import Arrays, NotUnderstood, locked, read_model
 from corpusmill.pipeline.filter.classifiers.model_words import Words
 from corpusmill.pipeline.filter.quality_signals.model import SignalModel, is_signal_model
@@ -29,6 +30,9 @@ class Predictor:
 
     def __init__(self, arrays: Arrays | None, labels: list[str], library: Any = None) -> None:
         self.labels = [fasttext_model.plain_label(label) for label in labels]
+        self.kept: list[
+            Kept
+        ] = []  # vectors of words between calls of `language.identify`, of each thread its own
         self._arrays = arrays
         self._library = library
 

@@ -82,7 +82,7 @@ def distinct_of(found: Tokens, buckets: int) -> Distinct:
     numbers, firsts = np.empty(count, np.int32), np.empty(count, np.int64)
     size = 1 << max(4, (2 * count).bit_length())
     firsts = firsts[: int(_number(found.hashes, np.full(size, -1, np.int32), numbers, firsts))]
-    most = int(((found.ends[firsts] - found.starts[firsts] + 2) * (MOST - LEAST + 1) + 1).sum())
+    most = int(most_own(found.ends[firsts] - found.starts[firsts]).sum())
     features, offsets = np.empty(most, np.int32), np.zeros(len(firsts) + 1, np.int64)
     _own(found, firsts, np.uint64(buckets - 1), features, offsets)
     return Distinct(numbers, features, offsets)
@@ -90,7 +90,7 @@ def distinct_of(found: Tokens, buckets: int) -> Distinct:
 
 def _most(found: Tokens, ranges: Array) -> Array:
     """int64[R]: no range has more features than this."""
-    each = (found.ends - found.starts + 2) * (MOST - LEAST + 1) + MOST_BESIDE
+    each = most_own(found.ends - found.starts) + MOST_BESIDE
     before = np.concatenate([[0], np.cumsum(each)])
     return np.asarray(before[ranges[:, 1]] - before[ranges[:, 0]])
 
@@ -133,25 +133,36 @@ def _number(hashes: Any, slots: Any, numbers: Any, firsts: Any) -> Any:
 @compiled
 def _own(found: Any, firsts: Any, mask: Any, features: Any, offsets: Any) -> None:
     """The token and its n-grams, of each distinct token."""
-    points, starts, ends = found.points, found.starts, found.ends
     n = 0
     for d in range(len(firsts)):
-        t = firsts[d]
-        start, end = starts[t], ends[t]
-        features[n] = mixed(found.hashes[t], 1) & mask
-        n += 1
-        if end - start > 1 or points[start] > 127:
-            for i in range(start - 1, end):
-                x = np.uint64(11)
-                for j in range(i, min(i + MOST, end + 1)):
-                    c = np.uint32(60) if j < start else np.uint32(62)
-                    if start <= j < end:
-                        c = points[j]
-                    x = mixed(x, c)
-                    if j > i:
-                        features[n] = mixed(x, 3) & mask
-                        n += 1
+        n = own_of(found, firsts[d], mask, features, n)
         offsets[d + 1] = n
+
+
+@compiled(inline="always")
+def most_own(characters: Any) -> Any:
+    """No token of so many characters has more features of its own."""
+    return (characters + 2) * (MOST - LEAST + 1) + 1
+
+
+@compiled(inline="always")
+def own_of(found: Any, t: Any, mask: Any, features: Any, n: Any) -> Any:
+    """Write token `t` and its n-grams to `features`, from `n` on; where they end."""
+    points, start, end = found.points, found.starts[t], found.ends[t]
+    features[n] = mixed(found.hashes[t], 1) & mask
+    n += 1
+    if end - start > 1 or points[start] > 127:
+        for i in range(start - 1, end):
+            x = np.uint64(11)
+            for j in range(i, min(i + MOST, end + 1)):
+                c = np.uint32(60) if j < start else np.uint32(62)
+                if start <= j < end:
+                    c = points[j]
+                x = mixed(x, c)
+                if j > i:
+                    features[n] = mixed(x, 3) & mask
+                    n += 1
+    return n
 
 
 @compiled(inline="always")

@@ -20,7 +20,7 @@ from corpusmill.pipeline.filter.classifiers.calibration import logistic
 from corpusmill.pipeline.filter.classifiers.fasttext_model import check
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.filter.toxicity.features import KNOWN, Lexicon, lexicon, looked_up
-from corpusmill.pipeline.filter.toxicity.sums import LABELS, rows_of, summed
+from corpusmill.pipeline.filter.toxicity.sums import LABELS, Rows, summed
 from corpusmill.pipeline.filter.toxicity.tokens import Tokens
 
 FILE: Final = "toxicity.safetensors"
@@ -43,7 +43,7 @@ class ToxicityModel(NamedTuple):
 
     weights: Weights
     table: Lexicon
-    rows: Array  # the weights as `summed` reads them
+    rows: Rows  # the weights as `summed` reads them
 
     @property
     def labels(self) -> list[str]:
@@ -60,7 +60,7 @@ class ToxicityModel(NamedTuple):
 
 def from_weights(weights: Weights) -> ToxicityModel:
     """The model of these weights, ready to score."""
-    return ToxicityModel(weights, lexicon(weights.hashes, weights.values), rows_of(weights.weights))
+    return ToxicityModel(weights, lexicon(weights.hashes, weights.values), Rows(weights.weights))
 
 
 def to_bytes(weights: Weights) -> bytes:

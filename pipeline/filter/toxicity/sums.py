@@ -15,14 +15,16 @@ import numpy as np
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.text.repetition import table_size
 from corpusmill.pipeline.filter.text.view import Array
-from corpusmill.pipeline.filter.toxicity.features import MOST_BESIDE, between, distinct_of
+from corpusmill.pipeline.filter.toxicity.features import MOST_BESIDE, between, most_own, own_of
 from corpusmill.pipeline.filter.toxicity.tokens import Tokens
 
 LABELS = 5  # how many a model has
 ROW = 8  # of a table: labels, and what else is known of the row
 UNIT = 64  # sums are kept in whole numbers of 1 / UNIT of a weight, whatever their order
 BLOCK: Final = 1024  # tokens: what one listing covers, unless a range is longer
+KEPT: Final = 1 << 17  # tokens whose sums are kept; when there are more, all are forgotten
 _COUNT, _RANGE = 5, 6  # in a row of totals: its part of the squares, 1 + the last range that had the token
+_MOST_RANGES: Final = 1 << 31  # as `_RANGE` counts them
 
 
 class _Near(NamedTuple):
@@ -42,29 +44,64 @@ class _Listed(NamedTuple):
     weights: Array  # int16[features, ROW]
 
 
-def rows_of(weights: Array) -> Array:
-    """int16[buckets, ROW]: each feature's weights within one line of the processor's cache."""
-    rows = np.zeros((len(weights), ROW), np.int16)
-    rows[:, :LABELS] = weights
-    return rows
+class _Kept(NamedTuple):
+    """Tokens that were read before, and the sums of their own features. Hash table with open addressing: slots hold rows."""
+
+    slots: Array  # int32: -1 for a free one
+    hashes: Array  # uint64[capacity]
+    totals: Array  # int32[capacity, ROW]
+    counts: Array  # int64[2]: tokens kept; ranges summed with them so far
 
 
-def summed(found: Tokens, parts: Sequence[Array], values: Array, weights: Array) -> list[Array]:
+class Rows:
+    """A model's weights as `summed` reads them, with what it keeps of the tokens of one batch for the next ones.
+
+    `weights`: int16[buckets, ROW], each feature's within one line of the processor's cache; buckets is a power of two.
+    """
+
+    def __init__(self, weights: Array) -> None:
+        self.weights = np.zeros((len(weights), ROW), np.int16)
+        self.weights[:, :LABELS] = weights
+        self._free: list[_Kept] = []  # as many as threads that summed at a time
+
+    def numbered(self, found: Tokens, ranges: int) -> tuple[_Kept, Array]:
+        """(what is known of tokens, int32[tokens] the row of each in it). Give it back by `keep` when `ranges` are summed."""
+        numbers = np.empty(len(found.hashes), np.int32)
+        kept = self._free.pop() if self._free else _nothing(KEPT)
+        if kept.counts[1] + ranges >= _MOST_RANGES or not _number(found, self.weights, kept, numbers):
+            size = max(KEPT, 1 << len(numbers).bit_length())
+            kept = _nothing(size)
+            _number(found, self.weights, kept, numbers)
+        return kept, numbers
+
+    def keep(self, kept: _Kept) -> None:
+        """Of a batch of more distinct tokens than usual nothing is kept."""
+        if len(kept.hashes) == KEPT:
+            self._free.append(kept)
+
+
+def summed(found: Tokens, parts: Sequence[Array], values: Array, rows: Rows) -> list[Array]:
     """For each array of ranges, float64[R, LABELS]: the sums of the features' values by their weights.
 
-    `values` are the tokens' own (`features.looked_up`), `weights` int16[buckets, ROW] (`rows_of`), buckets a power of two.
+    `values` are the tokens' own (`features.looked_up`). What batches before had has no influence.
     """
-    distinct = distinct_of(found, len(weights))
-    totals = np.zeros((len(distinct.offsets) - 1, ROW), np.int32)
-    _total(distinct, weights, totals)
     ranges = np.concatenate(parts)
+    kept, numbers = rows.numbered(found, len(ranges))
     order = np.argsort(ranges[:, 0], kind="stable")
     near, listed = _space(int((ranges[:, 1] - ranges[:, 0]).max(initial=BLOCK)))
     sums, squares = np.zeros((len(ranges), LABELS), np.int64), np.zeros(len(ranges), np.int64)
-    wide = weights.view(np.uint64), listed.weights.view(np.uint64)
-    _sum(found.hashes, ranges, order, values, distinct.numbers, totals, near, listed, wide, sums, squares)
+    wide = rows.weights.view(np.uint64), listed.weights.view(np.uint64)
+    _sum(found.hashes, ranges, order, values, numbers, kept, near, listed, wide, sums, squares)
+    rows.keep(kept)
     scores = sums / (UNIT * np.sqrt(np.maximum(squares, 1)))[:, None]
     return np.split(scores, np.cumsum([len(part) for part in parts])[:-1])
+
+
+def _nothing(capacity: int) -> _Kept:
+    return _Kept(
+        np.full(2 * capacity, -1, np.int32), np.empty(capacity, np.uint64), np.zeros((capacity, ROW), np.int32),
+        np.zeros(2, np.int64),
+    )  # fmt: skip
 
 
 def _space(tokens: int) -> tuple[_Near, _Listed]:
@@ -79,18 +116,46 @@ def _space(tokens: int) -> tuple[_Near, _Listed]:
 
 
 @compiled
-def _total(distinct: Any, weights: Any, totals: Any) -> None:
-    for d in range(len(totals)):
-        first, last = distinct.offsets[d], distinct.offsets[d + 1]
-        totals[d, _COUNT] = 1 + (last - first > 1)
-        for label in range(LABELS):
-            grams = 0
-            for k in range(first + 1, last):
-                grams += weights[distinct.features[k], label]
-            value = np.float64(weights[distinct.features[first], label])
-            if last - first > 1:
-                value += grams / np.sqrt(np.float64(last - first - 1))
-            totals[d, label] = np.int32(np.rint(UNIT * value))
+def _number(found: Any, weights: Any, kept: Any, numbers: Any) -> Any:
+    """Put the row of each token into `numbers`, with new rows for new tokens; whether there was space for all."""
+    slots, hashes, totals, counts = kept
+    mask, buckets = np.uint64(len(slots) - 1), np.uint64(len(weights) - 1)
+    longest = np.int64(0)
+    for t in range(len(numbers)):
+        longest = max(longest, found.ends[t] - found.starts[t])
+    features = np.empty(most_own(longest), np.int32)
+    count = counts[0]
+    for t in range(len(numbers)):
+        own = found.hashes[t]
+        slot = own & mask
+        row = slots[slot]
+        while row >= 0 and hashes[row] != own:
+            slot = (slot + np.uint64(1)) & mask
+            row = slots[slot]
+        if row < 0:
+            if count == len(hashes):
+                return False
+            row = np.int32(count)
+            slots[slot], hashes[row] = row, own
+            _total(weights, features, own_of(found, t, buckets, features, 0), totals[row])
+            count += 1
+        numbers[t] = row
+    counts[0] = count
+    return True
+
+
+@compiled
+def _total(weights: Any, features: Any, count: Any, total: Any) -> None:
+    """What a token of these features, itself and its character n-grams, adds to each label; and how many squares."""
+    total[_COUNT] = 1 + (count > 1)
+    for label in range(LABELS):
+        grams = 0
+        for k in range(1, count):
+            grams += weights[features[k], label]
+        value = np.float64(weights[features[0], label])
+        if count > 1:
+            value += grams / np.sqrt(np.float64(count - 1))
+        total[label] = np.int32(np.rint(UNIT * value))
 
 
 @compiled
@@ -110,11 +175,12 @@ def _link(features: Any, count: Any, table: Any, befores: Any) -> None:
 
 @compiled
 def _sum(
-    hashes: Any, ranges: Any, order: Any, values: Any, numbers: Any, totals: Any, near: Any, listed: Any, wide: Any,
+    hashes: Any, ranges: Any, order: Any, values: Any, numbers: Any, kept: Any, near: Any, listed: Any, wide: Any,
     sums: Any, squares: Any,
 ) -> None:  # fmt: skip
     features, lows, highs = near
     starts, befores, table, weights = listed
+    totals, before_these = kept.totals, kept.counts[1]
     rows, fetched = wide  # the model's weights and the block's, two of 64 bits a feature
     mask = np.uint64(len(rows) - 1)
     at = 0
@@ -136,12 +202,12 @@ def _sum(
         for number in range(at, stop):
             r = order[number]
             first, last = ranges[r, 0], ranges[r, 1]
-            square = 0
+            square, mark = 0, before_these + number + 1
             a = b = c = d = e = np.int64(0)
             for t in range(first, last):
                 row = numbers[t]
-                if totals[row, _RANGE] != number + 1:
-                    totals[row, _RANGE] = number + 1
+                if totals[row, _RANGE] != mark:
+                    totals[row, _RANGE] = mark
                     square += totals[row, _COUNT]
                     a += totals[row, 0]
                     b += totals[row, 1]
@@ -168,3 +234,4 @@ def _sum(
             sums[r, 0], sums[r, 1], sums[r, 2] = a + UNIT * x, b + UNIT * y, c + UNIT * z
             sums[r, 3], sums[r, 4] = d + UNIT * v, e + UNIT * w
         at = stop
+    kept.counts[1] += len(order)

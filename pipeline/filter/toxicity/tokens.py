@@ -66,8 +66,9 @@ class Tokens(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def tables() -> tuple[Array, Array, Array]:
-    """(kind uint8, folded code point int32) of every code point, and the letter that each of ASCII may stand for (0: none)."""
+def tables() -> tuple[Array, Array, Array, Array]:
+    """(kind uint8, folded code point int32) of every code point, the letter that each of ASCII may stand for (0: none), and whether
+    each byte is a character that ends a word whatever follows."""
     known = class_table()
     kinds = np.zeros(CODE_POINTS, np.uint8)
     kinds[known & (OTHER | SPACE) == 0] = WORD
@@ -88,9 +89,12 @@ def tables() -> tuple[Array, Array, Array]:
     letters = np.zeros(128, np.uint32)
     for sign, letter in _LETTERS.items():
         letters[ord(sign)] = ord(letter)
-    for table in (kinds, fold, letters):
+    ends_word = np.zeros(256, np.bool_)
+    ends_word[:128] = (kinds[:128] != WORD) & (kinds[:128] != IGNORED)
+    ends_word[[ord(sign) for sign in "'!$*@"]] = False  # part of a word before some characters (`_word`)
+    for table in (kinds, fold, letters, ends_word):
         table.flags.writeable = False
-    return kinds, fold, letters
+    return kinds, fold, letters, ends_word
 
 
 def tokens(data: Array, first: Array, last: Array) -> Tokens:
@@ -204,7 +208,9 @@ def _word(data: Any, i: Any, end: Any, kinds: Any, fold: Any, letters: Any, poin
 
 
 @compiled
-def _tokens(data: Any, first: Any, last: Any, kinds: Any, fold: Any, letters: Any, found: Any) -> Any:
+def _tokens(
+    data: Any, first: Any, last: Any, kinds: Any, fold: Any, letters: Any, ends_word: Any, found: Any
+) -> Any:
     points, starts, ends, hashes, words, breaks, bounds = found
     count, o = 0, 0
     fresh = True
@@ -218,6 +224,30 @@ def _tokens(data: Any, first: Any, last: Any, kinds: Any, fold: Any, letters: An
             np.int64(-1),
         )  # single letters in a row, what parts them, where the last ended
         while i < end:
+            # Most words are letters of ASCII, no more, and end at a blank or a mark.
+            x, at, o_at = np.uint64(7), i, o
+            before, same, repeats = np.uint8(0), 0, False
+            while at < end:
+                letter = data[at] | np.uint8(32)
+                if np.uint8(letter - np.uint8(97)) > 25:
+                    break
+                points[o_at] = letter
+                x = mixed(x, letter)
+                same = same + 1 if letter == before else 1
+                before = letter
+                repeats |= same > 2
+                o_at, at = o_at + 1, at + 1
+            if (
+                at > i + 1 and not repeats and (at == end or ends_word[data[at]])
+                and not (at - i > 3 and data[i] | 32 == 104 and data[i + 1] | 32 == 116)
+            ):  # fmt: skip
+                starts[count], ends[count], hashes[count] = o, o_at, x
+                words[count], breaks[count] = True, fresh or ended
+                fresh, ended, alone = False, False, 0
+                count, o = count + 1, o_at
+                # A blank behind it changes nothing more.
+                i = at + 1 if at < end and data[at] == 32 else at
+                continue
             c, size = decode(data, i)
             kind = kinds[c]
             skip = i

@@ -83,7 +83,8 @@ def test_the_probabilities_are_those_of_the_models_own_softmax(texts: list[str])
     counts = np.zeros((len(texts), 49), np.int64)
     counts[:, 1] = 9
     label, score = np.empty(len(texts), np.int32), np.empty(len(texts), np.float32)
-    language_kernel.answers(model.arrays, plain, words, words.bounds, counts, label, score)
+    kept = language_kernel.nothing_kept(model.arrays.numbers.dim)
+    language_kernel.answers(model.arrays, plain, words, words.bounds, counts, kept, label, score)
     every = model.probabilities(words, words.bounds)
     for row in range(len(texts)):
         if label[row] < 0:
@@ -93,17 +94,27 @@ def test_the_probabilities_are_those_of_the_models_own_softmax(texts: list[str])
             assert every[row, label[row]] == pytest.approx(every[row].max(), rel=1e-3)
 
 
-def test_answers_do_not_depend_on_the_rest_of_the_batch() -> None:
+def test_answers_do_not_depend_on_what_else_was_read() -> None:
     rng = random.Random(2)
     syllables = ["ka", "lo", "mi", "ne", "ru", "sta", "ver", "ing", "que", "ão"]
     many = [
-        " ".join("".join(rng.choices(syllables, k=rng.randint(4, 7))) for _ in range(180)) for _ in range(300)
+        " ".join("".join(rng.choices(syllables, k=rng.randint(4, 7))) for _ in range(180)) for _ in range(900)
     ]
-    texts = pa.array([text[:2000] for text in many], pa.large_string())
-    assert len({word for text in many for word in text.split()}) > language_kernel._KEPT
+    many[7] = "ka" * 40_000 + " lo" * 40  # words of which nothing is kept
+    many[8] = "ka" * 39_999 + "ko" + " lo" * 40
+    texts = pa.array(
+        [text[:2000] if number not in (7, 8) else text for number, text in enumerate(many)], pa.large_string()
+    )
+    read = {word for text in many for word in text[: language.OWN_WINDOWS * language.LANGUAGE_CHARS].split()}
+    assert len(read) > language_kernel._KEPT
     model, known = shipped()
+    model.kept.clear()
     together = language.identify(texts, model, known)
-    backwards = language.identify(texts.take(pa.array(range(299, -1, -1))), model, known)
-    alone = [language.identify(texts.slice(n, 1), model, known) for n in range(0, 300, 20)]
+    (kept,) = model.kept
+    assert 0 < kept.used[0] < language_kernel._KEPT  # all were forgotten on the way
+    backwards = language.identify(texts.take(pa.array(range(899, -1, -1))), model, known)
     assert (together.label == backwards.label[::-1]).all() and (together.score == backwards.score[::-1]).all()
-    assert [float(one.score[0]) for one in alone] == together.score[::20].tolist()
+    for n in [*range(0, 900, 30), 7, 8]:
+        model.kept.clear()
+        alone = language.identify(texts.slice(n, 1), model, known)
+        assert (alone.label[0], alone.score[0]) == (together.label[n], together.score[n])

@@ -5,13 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.filter.toxicity import features
+from corpusmill.pipeline.filter.toxicity import sums as sums_module
 from corpusmill.pipeline.filter.toxicity.features import KNOWN, extracted, lexicon, looked_up
-from corpusmill.pipeline.filter.toxicity.sums import BLOCK, LABELS, rows_of, summed
+from corpusmill.pipeline.filter.toxicity.sums import BLOCK, LABELS, Rows, summed
 from corpusmill.pipeline.filter.toxicity.tokens import hash_of
 from tests.pipeline.filter.toxicity.test_tokens import read
 
@@ -22,11 +24,14 @@ TABLE = lexicon(
     np.array([*CLASSES.values(), KNOWN], np.uint8),
 )
 WEIGHTS = np.random.default_rng(5).integers(-999, 999, (BUCKETS, LABELS)).astype(np.int16)
+READ = Rows(WEIGHTS)
 SENTENCES = st.lists(
     st.lists(
         st.sampled_from(["hate", "gay", "you", "not", "!", "the", "people", "aa", "a", "🐀", "ab"]),
         max_size=14,
-    ).map(" ".join),
+    )
+    .map(" ".join)
+    .filter(lambda text: "a a a" not in text),  # letters spaced out are one word
     max_size=4,
 )
 
@@ -102,27 +107,43 @@ def test_features_are_those_of_the_rule(texts: list[str]) -> None:
 
 
 @given(SENTENCES)
-def test_sums_are_of_the_listed_features_whatever_is_in_the_batch(texts: list[str]) -> None:
+def test_sums_are_of_the_listed_features_whatever_is_in_the_batch_or_was_read_before(
+    texts: list[str],
+) -> None:
     found = read(texts)
     values = looked_up(found, TABLE)
-    (sums,) = summed(found, [found.bounds], values, rows_of(WEIGHTS))
+    (sums,) = summed(found, [found.bounds], values, READ)
     for row, text in enumerate(texts):
         np.testing.assert_allclose(sums[row], expected(text.split()) @ WEIGHTS, atol=0.5)
         alone = read([text])
-        assert (
-            summed(alone, [alone.bounds], looked_up(alone, TABLE), rows_of(WEIGHTS))[0][0] == sums[row]
-        ).all()
+        assert (summed(alone, [alone.bounds], looked_up(alone, TABLE), READ)[0][0] == sums[row]).all()
+
+
+@pytest.mark.parametrize(("name", "limit"), [("KEPT", 4), ("_MOST_RANGES", 3)])
+def test_what_is_kept_of_tokens_is_bounded(name: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["you hate the gay people", "hate them", "a b c d e f g h", "you", "hate"]
+    first = [_sums_of(text, Rows(WEIGHTS)) for text in texts]
+    monkeypatch.setattr(sums_module, name, limit)
+    rows = Rows(WEIGHTS)
+    for text, wanted in [*zip(texts, first, strict=True)] * 2:
+        assert (_sums_of(text, rows) == wanted).all()
+        assert all(len(kept.hashes) == sums_module.KEPT for kept in rows._free) and len(rows._free) <= 1
+
+
+def _sums_of(text: str, rows: Rows) -> np.ndarray:
+    found = read([text])
+    return summed(found, [found.bounds], looked_up(found, TABLE), rows)[0][0]
 
 
 def test_many_ranges_reuse_their_marks() -> None:
     found = read(["you hate the gay people"] * 600)
-    (sums,) = summed(found, [found.bounds], looked_up(found, TABLE), rows_of(WEIGHTS))
+    (sums,) = summed(found, [found.bounds], looked_up(found, TABLE), Rows(WEIGHTS))
     assert (sums == sums[0]).all()
 
 
 def test_sums_of_several_arrays_of_ranges_are_those_of_each() -> None:
     found = read(["you hate the gay people", "the people you hate", "gay gay gay"])
-    values, rows = looked_up(found, TABLE), rows_of(WEIGHTS)
+    values, rows = looked_up(found, TABLE), Rows(WEIGHTS)
     halves = np.array([[0, 2], [2, 5], [3, 3], [1, 9]])
     together = summed(found, [found.bounds, halves], values, rows)
     for part, sums in zip([found.bounds, halves], together, strict=True):
@@ -133,7 +154,7 @@ def test_sums_of_several_arrays_of_ranges_are_those_of_each() -> None:
 def test_ranges_that_overlap_are_summed_as_if_alone(spans: list[tuple[int, int]], seed: int) -> None:
     words = np.random.default_rng(seed).choice(["hate", "gay", "you", "the", "aa"], 60)
     found = read([" ".join(words)])
-    values, rows = looked_up(found, TABLE), rows_of(WEIGHTS)
+    values, rows = looked_up(found, TABLE), Rows(WEIGHTS)
     ranges = np.array([sorted(span) for span in spans], np.int64).reshape(-1, 2)
     (together,) = summed(found, [ranges], values, rows)
     for row, (first, last) in enumerate(ranges):
@@ -144,7 +165,7 @@ def test_ranges_that_overlap_are_summed_as_if_alone(spans: list[tuple[int, int]]
 def test_a_range_longer_than_a_block() -> None:
     words = (["you", "hate", "the", "gay", "people"] * BLOCK)[: 2 * BLOCK + 3]
     found = read([" ".join(words)])
-    values, rows = looked_up(found, TABLE), rows_of(WEIGHTS)
+    values, rows = looked_up(found, TABLE), Rows(WEIGHTS)
     ranges = np.array([[0, len(words)], [BLOCK - 1, BLOCK + 4], [5, 9]])
     (sums,) = summed(found, [ranges], values, rows)
     for row, (first, last) in enumerate(ranges):
