@@ -169,6 +169,25 @@ def _clean(data: Any, first: Any, last: Any, bits: Any, lower: Any, words: Any, 
         in_word = False
         start = o
         while i < end:
+            if not in_word:  # most words are letters of ASCII before a space
+                begin = o + 1 if count > bounds[p, 0] else o
+                h, at, at_o = _BASIS, i, begin
+                while at < end:
+                    letter = data[at] | np.uint8(32)
+                    if np.uint8(letter - np.uint8(97)) > 25:
+                        break
+                    out[at_o] = letter
+                    h = np.uint32((h ^ np.uint32(letter)) * _PRIME)
+                    at, at_o = at + 1, at_o + 1
+                if i < at < end and data[at] == 32:
+                    if begin > o:
+                        out[o] = 32
+                    starts[count], ends[count], hashes[count], breaks[count] = begin, at_o, h, fresh
+                    fresh, ended = False, False
+                    count, o, i = count + 1, at_o, at + 1
+                    while i < end and data[i] == 39:
+                        i += 1
+                    continue
             c, size = decode(data, i)
             kind = bits[c]
             if kind & KEPT:
