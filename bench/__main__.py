@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "RESULTS.md"
 # What the benches share: no benches themselves.
 HELPERS = {"corpus", "dedup_run", "labelled", "natural", "object_store", "peers", "plain_loop"}
-WITH_OPTIONS = {"chaos", "decisions", "fuzz", "learning", "serve_soak", "whole_run"}
+WITH_OPTIONS = {"chaos", "decisions", "fuzz", "learning", "serve_soak", "whole_run", "whole_scale"}
 BENCHES = sorted(f.stem for f in HERE.glob("*.py") if not f.stem.startswith("_") and f.stem not in HELPERS)
 INTRODUCTION = """\
 # Measured

@@ -109,13 +109,13 @@ def ours(folder: Path, recipe: dict[str, Any], source: Path, out: Path, workers:
     return Ours(done.cpu, done.wall, read, json.loads(done.out))
 
 
-def write(folder: Path, megabytes: float, scratch: Path) -> tuple[int, float]:
-    """`FILES` files of JSON Lines; (documents, MB of text)."""
+def write(folder: Path, megabytes: float, scratch: Path, count: int = FILES) -> tuple[int, float]:
+    """So many files of JSON Lines; (documents, MB of text)."""
     from corpusmill.common.storage import Folder
 
     made = corpus.write(Folder(scratch), int(megabytes * 1e6 / MEAN_BYTES), MEAN_BYTES)
     folder.mkdir(parents=True)
-    files = [(folder / f"{number:02d}.jsonl").open("w", encoding="utf-8") for number in range(FILES)]
+    files = [(folder / f"{number:02d}.jsonl").open("w", encoding="utf-8") for number in range(count)]
     number = 0
     for partition in made.partitions:
         for text in (
@@ -124,7 +124,7 @@ def write(folder: Path, megabytes: float, scratch: Path) -> tuple[int, float]:
             .to_pylist()
         ):
             # datatrove takes `id` for its own; the name comes back with what it keeps.
-            files[number % FILES].write(
+            files[number % count].write(
                 json.dumps({"name": str(number), "text": text}, ensure_ascii=False) + "\n"
             )
             number += 1
