@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +47,8 @@ def _execute(
     recipe: Any, output: str, address: str | None, dry_run: bool, json: bool, quiet: bool, replace: bool,
     folders: dict[str, str] | None = None, profile: bool = False,
 ) -> None:  # fmt: skip
+    # NumPy's library looks at this when it is loaded. Its threads wait in a loop, each on a core, for products of a millisecond.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from corpusmill.common.costs import METER
     from corpusmill.common.errors import UserError
     from corpusmill.common.kernel_keys import is_first_use

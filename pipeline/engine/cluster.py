@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from math import inf
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
@@ -30,6 +30,7 @@ from corpusmill.schemas.recipe import Cluster
 
 ANSWER = 10.0  # seconds in which a scheduler must answer at its address, and have a worker
 FETCH = 60.0  # seconds for the result of a finished task, before it is looked whether to go on waiting
+AT_ONCE = 500  # tasks that are submitted, and results that are fetched, in one message
 LITTLE = 16 << 20  # bytes of text of a run for which starting processes of its own does not pay
 
 
@@ -106,9 +107,17 @@ class Workers:
     ) -> dict[str, Result]:
         """`function(*arguments)` on every worker of the cluster by address, once: address -> result.
 
-        Raises `UserError` if there is no worker, nor one within `patience` seconds, or one that cannot import this package.
+        Raises `UserError` if there is no worker, nor one within `patience` seconds, or one that cannot import this package, or if the
+        scheduler cannot, which unpacks the tasks.
         """
         client = self.client
+        lacks = "not the same version of corpusmill as this command"
+        try:
+            client.run_on_scheduler(address_of, "tcp://")
+        except (ImportError, AttributeError) as error:
+            raise UserError(
+                f"--scheduler {self.address}: it has {lacks} ({error}); install it there"
+            ) from None
         try:
             client.wait_for_workers(1, timeout=ANSWER)
         except TimeoutError:
@@ -125,9 +134,7 @@ class Workers:
             # Dask sends what it cannot unpack there as an `Exception` with the text of the error.
             lacking = ("ModuleNotFoundError(", "ImportError(", "AttributeError(")
             if isinstance(result, ImportError | AttributeError) or str(result).startswith(lacking):
-                raise UserError(
-                    f"worker {address}: it has not the same version of corpusmill as this command ({result}); install it there"
-                )
+                raise UserError(f"worker {address}: it has {lacks} ({result}); install it there")
             if isinstance(result, BaseException):
                 raise WorkError(f"worker {address}: {type(result).__name__}: {result}")
         return found
@@ -230,36 +237,28 @@ class Workers:
         self, function: Callable[[Item], Result], step: Step, phase: Phase, indices: Sequence[int]
     ) -> Iterator[tuple[int, Result]]:
         """Raises `SchedulerLost` if it is lost before all of these are finished."""
-        from dask.utils import funcname
-
         distributed: Any = import_module("distributed")
         client = self.client
         futures: dict[Any, int] = {}
-        name = funcname(function)
         step.keys, step.inbox = {}, SimpleQueue()
         sizes, every = phase.sizes, self.progress.report_every
         token = listen(client, phase) if sizes is not None and every != inf else ""
         try:
-            for index in indices:
-                work = function
-                if sizes is not None and token:
-                    work = partial(run_reported, function, token, every, task=index, size=sizes[index])
-                # Keys of our own: Dask must not guess from arguments that two tasks are one.
-                key = f"{name}-{uuid4()}"
-                item, named = step.items[index], self.address is not None
-                future = client.submit(answered, work, item, named, key=key, pure=False)
-                futures[future] = step.keys[key] = index
+            for first in range(0, len(indices), AT_ONCE):
+                some = indices[first : first + AT_ONCE]
+                futures |= zip(self._submitted(function, step, some, sizes, token), some, strict=True)
             self._watch.step = step
             for future in futures:
                 future.add_done_callback(step.inbox.put)
-            for _ in indices:
-                future = step.inbox.get()
-                answer = self._answer(future, step, futures.get(future))
-                self._watch.observer.hosts[answer.worker] = answer.host
-                step.finished.append((futures[future], answer.seconds))
-                del step.keys[future.key]
-                future.release()
-                yield futures[future], answer.result
+            left = len(indices)
+            while left:
+                for future, answer in self._answers(step, futures):
+                    left -= 1
+                    self._watch.observer.hosts[answer.worker] = answer.host
+                    step.finished.append((futures[future], answer.seconds))
+                    del step.keys[future.key]
+                    future.release()
+                    yield futures[future], answer.result
         except distributed.client.ClosedClientError:
             raise SchedulerLost from None
         finally:
@@ -267,6 +266,45 @@ class Workers:
             if client.status == "running" and step.gave_up is None:  # else nobody would answer
                 with contextlib.suppress(Exception):
                     client.cancel(list(futures), force=True)
+
+    def _submitted(
+        self,
+        function: Callable[[Item], Result],
+        step: Step,
+        indices: Sequence[int],
+        sizes: Sequence[int] | None,
+        token: str,
+    ) -> list[Any]:
+        """The futures of these items. Many at once: a message for each would cost the driver more than all else."""
+        from dask.utils import funcname
+
+        works: list[Callable[[Item], Result]] = [function] * len(indices)
+        if sizes is not None and token:
+            every = self.progress.report_every
+            works = [
+                partial(run_reported, function, token, every, task=index, size=sizes[index])
+                for index in indices
+            ]
+        # Keys of our own: Dask must not guess from arguments that two tasks are one.
+        keys = [f"{funcname(function)}-{uuid4()}" for _ in indices]
+        step.keys |= zip(keys, indices, strict=True)
+        items, named = [step.items[index] for index in indices], [self.address is not None] * len(indices)
+        found: list[Any] = self.client.map(answered, works, items, named, key=keys, pure=False)
+        return found
+
+    def _answers(self, step: Step, futures: dict[Any, int]) -> Iterator[tuple[Any, Answer]]:
+        """What the next task that ends gave, and those that have ended by then: fetched together, unless one of them failed."""
+        ended = [step.inbox.get()]
+        with contextlib.suppress(Empty):
+            while len(ended) < AT_ONCE:
+                ended.append(step.inbox.get_nowait())
+        found: list[Answer] = []
+        if len(ended) > 1 and step.gave_up is None:
+            client = self.client
+            with contextlib.suppress(Exception):  # it is found again below, with the task that it belongs to
+                found = client.sync(partial(client.gather, ended, asynchronous=True), callback_timeout=FETCH)
+        for place, future in enumerate(ended):
+            yield future, found[place] if found else self._answer(future, step, futures.get(future))
 
     def _answer(self, future: Any, step: Step, index: int | None) -> Answer:
         """What a task gave, or its exception; the step is given up if the watch gave it up (`future` may be None)."""

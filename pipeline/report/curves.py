@@ -7,7 +7,7 @@ measures: documents, bytes of text as ingested, and tokens, by the rate of each 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,6 +97,8 @@ class Judged:
     ledger: pa.Table  # the rows of the ledger that belong to them
     rules: list[Rule]
     failed: npt.NDArray[np.bool_]  # bool[documents, rules]: which rules each failed
+    # Stage -> int64[documents]: how many of its rules each failed; filled as it is asked for.
+    counted: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, signals: pa.Table, ledger: pa.Table) -> Judged:
@@ -112,7 +114,8 @@ class Judged:
     def judged_by(self, curve: Curve) -> npt.NDArray[np.bool_]:
         """bool[documents]: on which a rule was judged."""
         here = np.isfinite(self.columns[curve.signal])
-        here &= ~np.asarray(pc.is_in(self.ledger["source"], pa.array(curve.exempt, pa.string())))
+        if curve.exempt:
+            here &= ~np.asarray(pc.is_in(self.ledger["source"], pa.array(curve.exempt, pa.string())))
         if curve.languages:
             beside = pa.array(curve.languages, pa.string())
             here &= ~np.asarray(pc.is_in(self.signals["language.code"], beside))
@@ -122,9 +125,15 @@ class Judged:
 
     def others(self, curve: Curve) -> npt.NDArray[np.int64]:
         """int64[documents]: how many other rules of the stage each failed."""
-        mine = [i for i, r in enumerate(self.rules) if r.stage == curve.rule.stage and r != curve.rule]
-        counts: npt.NDArray[np.int64] = self.failed[:, mine].sum(axis=1)
-        return counts
+        if curve.rule not in self.rules:  # in this partition none failed it
+            return self._failed_in(curve.rule.stage)
+        return self._failed_in(curve.rule.stage) - self.failed[:, self.rules.index(curve.rule)]
+
+    def _failed_in(self, stage: str) -> npt.NDArray[np.int64]:
+        if stage not in self.counted:
+            mine = [rule.stage == stage for rule in self.rules]
+            self.counted[stage] = self.failed[:, mine].sum(axis=1)
+        return self.counted[stage]
 
     def as_stored(self, curve: Curve, values: Any) -> npt.NDArray[np.float64]:
         """Thresholds as the column stores its values: those that the judgement compared."""

@@ -140,7 +140,7 @@ def _histograms(seen: Seen, judged: Judged, bins: list[Bins]) -> None:
 def _nearest(seen: Seen, judged: Judged, wanted: Plan) -> None:
     """Of each rule: documents that it failed and that were removed, and documents kept in the end that it was judged on."""
     high, low = words(judged.ledger["doc_id"].combine_chunks())
-    outcome = judged.ledger["outcome"]
+    outcome, shown = judged.ledger["outcome"], judged.ledger.select(["doc_id", "source", "locator"])
     removed, kept = (np.asarray(pc.equal(outcome, name)) for name in (REMOVED, KEPT))
     for one in wanted.curves:
         values, here = judged.columns[one.signal], judged.judged_by(one)
@@ -154,9 +154,7 @@ def _nearest(seen: Seen, judged: Judged, wanted: Plan) -> None:
                 near = distance <= np.partition(distance, wanted.samples - 1)[wanted.samples - 1]
                 rows, distance = rows[near], distance[near]
             order = np.lexsort((low[rows], high[rows], distance))[: wanted.samples]
-            chosen = (
-                judged.ledger.take(pa.array(rows[order])).select(["doc_id", "source", "locator"]).to_pylist()
-            )
+            chosen = shown.take(pa.array(rows[order])).to_pylist()
             seen.nearest[one.rule, what] = [
                 {**row, "value": float(values[at]), "distance": float(far), "others": int(others[at])}
                 for row, at, far in zip(chosen, rows[order].tolist(), distance[order].tolist(), strict=True)

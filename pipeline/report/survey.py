@@ -206,8 +206,8 @@ def read_columns(file: Folder, columns: list[str]) -> pa.Table:
     """These columns of a Parquet file (those that it has), without reading the others."""
     with file.open() as stream:
         parquet = pq.ParquetFile(stream, pre_buffer=False)  # on this thread alone: see `publish.parse_table`
-        there = [name for name in columns if name in parquet.schema_arrow.names]
-        return parquet.read(there, use_threads=False)
+        known = set(parquet.schema_arrow.names)
+        return parquet.read([name for name in columns if name in known], use_threads=False)
 
 
 def survey(places: Places, samples: int, name: str) -> Survey:

@@ -101,6 +101,19 @@ def test_a_worker_without_the_package(cluster: DaskCluster, documents: Path, tmp
         worker.wait()
 
 
+def test_a_scheduler_without_the_package(documents: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other/corpusmill/__init__.py"
+    other.parent.mkdir(parents=True)
+    other.write_text("")
+    (tmp_path / "dask").mkdir()
+    with dask_cluster(tmp_path / "dask", {"PYTHONPATH": str(tmp_path / "other")}) as cluster:
+        cluster.add_worker(tmp_path / "worker")
+        failed = started("ingest", documents, tmp_path / "out", "--scheduler", cluster.address, check=False)
+    assert failed.returncode == 2 and len(failed.stderr.splitlines()) == 1, failed.stderr
+    assert f"--scheduler {cluster.address}: it has not the same version of corpusmill" in failed.stderr
+    assert failed.stderr.rstrip().endswith("install it there") and not (tmp_path / "out").exists()
+
+
 def test_what_a_worker_does_not_see(documents: Path, tmp_path: Path) -> None:
     recipe = Recipe.model_validate(
         {"name": "r", "sources": {"web": {"paths": [str(documents)]}}}

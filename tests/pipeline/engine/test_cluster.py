@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from corpusmill.common.errors import UserError, WorkError
-from corpusmill.pipeline.engine import watch
+from corpusmill.pipeline.engine import cluster, watch
 from corpusmill.pipeline.engine.cluster import LITTLE, Workers
 from corpusmill.pipeline.engine.local_workers import PATIENCE, RARELY, collecting_rarely
 from corpusmill.pipeline.engine.progress import Progress
@@ -55,6 +56,22 @@ def workers() -> Iterator[Workers]:
 
 def test_results_come_in_the_order_of_the_items(workers: Workers) -> None:
     assert workers.map(square, list(range(50)), "square") == [n * n for n in range(50)]
+
+
+def test_results_are_fetched_together(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "AT_ONCE", 7)
+    gather, sizes = workers.client.gather, list[int]()
+
+    def counted(futures: list[Any], **options: Any) -> Any:
+        sizes.append(len(futures))
+        return gather(futures, **options)
+
+    monkeypatch.setattr(workers.client, "gather", counted)
+    assert workers.map(square, list(range(200)), "square") == [n * n for n in range(200)]
+    assert sizes and max(sizes) <= 7
+    # Of those that end together with one that fails, each is fetched alone.
+    with pytest.raises(WorkError, match="three: cannot be done"):
+        workers.map(fail_on_three, list(range(40)), "fail")
 
 
 def test_an_error_travels_as_it_is(workers: Workers) -> None:
