@@ -76,14 +76,30 @@ def characters() -> str:
     return "".join("".join(map(chr, range(first, last))) for first, last in ASSIGNED)
 
 
+def flat(made: Classes) -> npt.NDArray[np.uint16]:
+    """The same in one array, which `stored` keeps."""
+    return np.concatenate([made.ascii, made.places.view(np.uint16), made.blocks])
+
+
+def of_flat(table: npt.NDArray[np.uint16]) -> Classes:
+    """The classes of such an array."""
+    ascii, places, blocks = np.split(table, [128, 128 + (2 << 15)])
+    return Classes(ascii.copy(), places.copy().view(np.int32), blocks.copy())
+
+
 @lru_cache(maxsize=16)
 def classes(wanted: int) -> Classes:
     """The classes whose bits are in `wanted`."""
+    return of_flat(_flat_classes(wanted))
+
+
+@stored(packages=("tokenizers",))
+def _flat_classes(wanted: int) -> npt.NDArray[np.uint16]:
     bits = np.zeros(CODE_POINTS, np.uint16)
     for bit in range(9):
         if wanted & 1 << bit:
             bits[members(1 << bit)] |= np.uint16(1 << bit)
-    return pack(bits)
+    return flat(pack(bits))
 
 
 @stored(packages=("tokenizers",))

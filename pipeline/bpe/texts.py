@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.bpe.classes import CODE_POINTS, Classes, class_pointers, pack, run
+from corpusmill.common.stored_tables import stored
+from corpusmill.pipeline.bpe.classes import CODE_POINTS, Classes, class_pointers, flat, of_flat, pack, run
 from corpusmill.pipeline.bpe.kernels.buffers import pointer, same
 
 
@@ -114,6 +115,11 @@ class Needles:
 def _inert() -> Classes:
     """Bit 1: characters that composition neither changes nor moves nor joins to one before. Unicode promises this for good
     of every assigned character, so it does not matter that the library has tables of another version."""
+    return of_flat(_flat_inert())
+
+
+@stored()
+def _flat_inert() -> npt.NDArray[np.uint16]:
     bits = np.zeros(CODE_POINTS, np.uint16)
     seconds = set(_JAMO)
     for code in range(CODE_POINTS):
@@ -124,7 +130,7 @@ def _inert() -> Classes:
         if unicodedata.category(char) not in ("Cn", "Cs") and not unicodedata.combining(char):
             bits[code] = unicodedata.is_normalized("NFC", char)
     bits[list(seconds)] = 0
-    return pack(bits)
+    return flat(pack(bits))
 
 
 def composed(tokenizer: Any, view: View) -> View:

@@ -19,7 +19,7 @@ from corpusmill.pipeline.text.eight_bytes import first_bytes, read_word
 
 SCRIPT_SHARE: Final = 0.3  # of the letters: a script with less does not say what a text is written in
 _KEPT: Final = 1 << 16  # words kept at a time; when there are as many, all are forgotten
-_BYTES: Final = 1 << 20  # of these words together, likewise
+_BYTES: Final = 1 << 20  # of those of them that are longer than `_HEAD`, likewise
 _SLOTS: Final = 1 << 17  # of the table that finds them, by hash, with open addressing
 _HEAD: Final = 16  # bytes of a word in its entry
 _ROW_BITS, _ROW = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -156,8 +156,10 @@ def _row_for(kept: Any, slot: Any, data: Any, first: Any, size: Any, h: Any, a: 
         kept.used[:] = 0
         slot = _place(kept, data, first, size, h, a, b)
     at, start = kept.used[0], kept.used[1]
-    kept.entries[slot, 0], kept.entries[slot, 1], kept.entries[slot, 3] = a, b, start
     kept.entries[slot, 2] = np.uint64(size) << _ROW_BITS | np.uint64(at + 1)
+    if size <= _HEAD:  # its entry has all of it
+        size = 0
+    kept.entries[slot, 0], kept.entries[slot, 1], kept.entries[slot, 3] = a, b, start
     for k in range(size):
         kept.data[start + k] = data[first + k]
     kept.used[0], kept.used[1] = at + 1, start + size
@@ -171,9 +173,10 @@ def answers(
     """For words [ranges[r, 0], ranges[r, 1]) of each range, whose letters by script are counts[r]: the most probable of the
     labels that the scripts allow into `label`, its tempered probability among them into `score`.
 
-    `kept` is what earlier calls left, for the same model. `known` is a `Profile`; its priors are added to the logits. The label is `known.label` where no letter is of a script of
-    any label, where that label's own logit is highest, or where the probability is less than `known.unknown`; and -1 where the
-    model has no row for a word. All loops are over columns of a fixed width, so that the compiler makes wide additions of them.
+    `kept` is what earlier calls left, for the same model. `known` is a `Profile`; its priors are added to the logits. The label is
+    `known.label` where no letter is of a script of any label, where that label's own logit is highest, or where the probability is
+    less than `known.unknown`; and -1 where the model has no row for a word. All loops are over columns of a fixed width, so that
+    the compiler makes wide additions of them.
     """
     dim, labels = model.numbers.dim, model.numbers.labels
     vectors = kept.vectors

@@ -30,9 +30,8 @@ class Predictor:
 
     def __init__(self, arrays: Arrays | None, labels: list[str], library: Any = None) -> None:
         self.labels = [fasttext_model.plain_label(label) for label in labels]
-        self.kept: list[
-            Kept
-        ] = []  # vectors of words between calls of `language.identify`, of each thread its own
+        # Vectors of words between calls of `language.identify`, of each thread its own.
+        self.kept: list[Kept] = []
         self._arrays = arrays
         self._library = library
 

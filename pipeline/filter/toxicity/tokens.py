@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
+from corpusmill.common.stored_tables import stored
 from corpusmill.pipeline.filter.classifiers.model_words import address, mention
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.text.unicode_tables import (
@@ -69,6 +70,19 @@ class Tokens(NamedTuple):
 def tables() -> tuple[Array, Array, Array, Array]:
     """(kind uint8, folded code point int32) of every code point, the letter that each of ASCII may stand for (0: none), and whether
     each byte is a character that ends a word whatever follows."""
+    kinds = _kinds()
+    letters = np.zeros(128, np.uint32)
+    for sign, letter in _LETTERS.items():
+        letters[ord(sign)] = ord(letter)
+    ends_word = np.zeros(256, np.bool_)
+    ends_word[:128] = (kinds[:128] != WORD) & (kinds[:128] != IGNORED)
+    ends_word[[ord(sign) for sign in "'!$*@"]] = False  # part of a word before some characters (`_word`)
+    letters.flags.writeable = ends_word.flags.writeable = False
+    return kinds, _folded(), letters, ends_word
+
+
+@stored()
+def _kinds() -> Array:
     known = class_table()
     kinds = np.zeros(CODE_POINTS, np.uint8)
     kinds[known & (OTHER | SPACE) == 0] = WORD
@@ -79,22 +93,19 @@ def tables() -> tuple[Array, Array, Array, Array]:
     for first, last in (_MARKS_OVER, *_IGNORED):
         kinds[first:last] = IGNORED
     kinds[[ord(sign) for sign in '!?"“”„«»']] = SIGN
-    fold = lower_table().copy()
+    return kinds
+
+
+@stored()
+def _folded() -> Array:
+    kinds, fold = _kinds(), lower_table().copy()
     for first, last in _FOLDED:
         for point in range(first, last):
             plain = [c for c in unicodedata.normalize("NFKD", chr(point)) if kinds[ord(c)] != IGNORED]
             if len(plain) == 1:
                 fold[point] = ord(plain[0].lower()[0])
     fold[[ord(mark) for mark in "“”„«»"]] = ord('"')
-    letters = np.zeros(128, np.uint32)
-    for sign, letter in _LETTERS.items():
-        letters[ord(sign)] = ord(letter)
-    ends_word = np.zeros(256, np.bool_)
-    ends_word[:128] = (kinds[:128] != WORD) & (kinds[:128] != IGNORED)
-    ends_word[[ord(sign) for sign in "'!$*@"]] = False  # part of a word before some characters (`_word`)
-    for table in (kinds, fold, letters, ends_word):
-        table.flags.writeable = False
-    return kinds, fold, letters, ends_word
+    return fold
 
 
 def tokens(data: Array, first: Array, last: Array) -> Tokens:
