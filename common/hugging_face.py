@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 from collections.abc import Mapping
@@ -84,13 +85,25 @@ def alphabet() -> dict[str, int]:
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
+@lru_cache(maxsize=1)
+def _codec() -> Any:
+    """The alphabet as Python's codecs of one byte a character take it."""
+    return codecs.charmap_build("".join(sorted(alphabet(), key=alphabet().__getitem__)))
+
+
+def alphabet_bytes(name: str) -> bytes | None:
+    """The bytes that characters of the alphabet stand for; None for a name with others."""
+    try:
+        return codecs.charmap_encode(name, "strict", _codec())[0]
+    except UnicodeEncodeError:
+        return None
+
+
 def token_bytes(token: str, prefix: str = "") -> bytes:
     """The bytes that a byte-level token's name stands for, `prefix` (`continuing_prefix`) left out; a name outside the alphabet
     stands for itself."""
-    try:
-        return bytes(map(alphabet().__getitem__, token.removeprefix(prefix)))
-    except KeyError:
-        return token.encode()
+    found = alphabet_bytes(token.removeprefix(prefix))
+    return token.encode() if found is None else found
 
 
 def continuing_prefix(content: Mapping[str, Any]) -> str:

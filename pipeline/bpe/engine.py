@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from corpusmill.common.hugging_face import alphabet
+from corpusmill.common.hugging_face import alphabet, alphabet_bytes
 from corpusmill.pipeline.bpe.classes import classes
 from corpusmill.pipeline.bpe.kernels.merge import EMPTY, MAX_ID, NO_RANK, Merges, fill_pairs
 from corpusmill.pipeline.bpe.kernels.scan import encode_batch
@@ -84,10 +84,8 @@ def _model(
         pairs[rank] = vocabulary[left], vocabulary[right]
         made[rank] = vocabulary[left + right]
     names = [b""] * (max(vocabulary.values()) + 1)
-    stands_for = alphabet()
     for token, index in vocabulary.items():
-        if all(char in stands_for for char in token):
-            names[index] = bytes(stands_for[char] for char in token)
+        names[index] = alphabet_bytes(token) or b""
     return byte_ids, pairs, made, names, bool(model.get("ignore_merges"))
 
 
