@@ -52,6 +52,7 @@ def _execute(
     from corpusmill.common.costs import METER
     from corpusmill.common.errors import UserError
     from corpusmill.common.kernel_keys import is_first_use
+    from corpusmill.common.lazy_pandas import put_off_pandas
     from corpusmill.common.storage import Folder
     from corpusmill.pipeline.commands.kernels import compile_ahead
     from corpusmill.pipeline.engine.cluster import Workers
@@ -65,6 +66,7 @@ def _execute(
     from corpusmill.pipeline.engine.progress import Progress
     from corpusmill.pipeline.engine.runner import Run
 
+    put_off_pandas()
     progress = Progress(quiet=quiet)
     folder = Folder(output)
     with collecting_rarely(), Workers(recipe.cluster, address, progress) as scheduler:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO
 
 from corpusmill.common.format import compact, number, short_span
+from corpusmill.common.lazy_pandas import put_off_pandas
 from corpusmill.common.task_progress import watched
 from corpusmill.pipeline.engine.local_workers import RARELY
 from corpusmill.pipeline.engine.phase import Phase
@@ -210,7 +211,8 @@ def _folded(line: str, columns: int) -> str:
 
 
 def dask_setup(worker: Any) -> None:
-    """Leave SIGINT to the driver."""
+    """Leave SIGINT to the driver, and pandas to what uses it."""
+    put_off_pandas()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(*RARELY)
 

@@ -65,6 +65,29 @@ print("imported:", [name for name in {(*HEAVY, "pandas", "jsonschema")!r} if nam
     assert result.stderr.splitlines()[-1] == "imported: ['pyarrow', 'numpy']"
 
 
+def test_a_small_run_imports_no_more_than_its_stages_need(tmp_path: Path) -> None:
+    recipe = f"""
+name: small
+output: {tmp_path / "run"}
+sources: {{speeches: {{paths: [{ROOT / "examples/corpus/sources/speeches"}], min_kept: 0}}}}
+tokenizer: {{vocab_size: 300}}
+"""
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    code = f"""
+import sys
+sys.argv = ["corpusmill", "run", {str(tmp_path / "recipe.yaml")!r}]
+from corpusmill.__main__ import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end
+heavy = "torch", "dask", "distributed", "datasketch", "scipy", "pandas", "transformers"
+print("imported:", [name for name in heavy if name in sys.modules], file=sys.stderr)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr.splitlines()[-1] == "imported: []"
+
+
 @pytest.mark.parametrize("command", ["run", "train", "classifier"])
 def test_help_of_a_command_in_a_process_of_its_own(command: str) -> None:
     """All commands' help is looked at below, in this process."""
