@@ -88,11 +88,11 @@ class Watch:
             events: list[dict[str, Any] | None] = []
             with contextlib.suppress(Empty):
                 events.append(self._events.get(timeout=max(0.0, looked + pause - time.monotonic())))
-                while True:  # those that come at once are one line
+                while events[-1] is not None:  # those that come at once are one line
                     events.append(self._events.get(timeout=0.2))
+            self._log(self._event_lines([event for event in events if event is not None]))
             if None in events:
                 return
-            self._log(self._event_lines([event for event in events if event is not None]))
             if time.monotonic() - looked >= pause:
                 with contextlib.suppress(Exception):  # the client is being closed
                     self._log(self._look())
