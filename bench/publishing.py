@@ -11,8 +11,6 @@ reads its documents then reads all of `ingest`'s, and applies the masks of every
 from __future__ import annotations
 
 import io
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench import natural
-from bench.whole_run import ours, spent, write
+from bench.whole_run import ours, prepared, write
 from corpusmill.pipeline.engine.publish import parse_table
 
 MEGABYTES = 60.0
@@ -175,9 +173,7 @@ def main() -> None:
     if not natural.available():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        spent([sys.executable, "-m", "corpusmill", "warmup"])
+    with prepared() as folder:
         documents, megabytes = write(folder / "source", MEGABYTES, folder / "scratch")
         out = folder / "out"
         recipe = {"stages": ["ingest", "filter", "dedup", "redact"]}

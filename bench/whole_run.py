@@ -12,12 +12,14 @@ all that it started (`wait4`), beside what the run's own profile adds up to.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,6 +109,14 @@ def ours(folder: Path, recipe: dict[str, Any], source: Path, out: Path, workers:
     profile = out / FILE
     read = RunProfile.model_validate_json(profile.read_bytes()) if profile.exists() else None
     return Ours(done.cpu, done.wall, read, json.loads(done.out))
+
+
+@contextlib.contextmanager
+def prepared() -> Iterator[Path]:
+    """A folder for runs during the block; kernels are compiled before it."""
+    with tempfile.TemporaryDirectory() as name:
+        spent([sys.executable, "-m", "corpusmill", "warmup"])
+        yield Path(name)
 
 
 def write(folder: Path, megabytes: float, scratch: Path, count: int = FILES) -> tuple[int, float]:
@@ -281,9 +291,7 @@ def main() -> None:
     if not natural.available():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        spent([sys.executable, "-m", "corpusmill", "warmup"])
+    with prepared() as folder:
         if options.beside:
             beside(folder, options.beside)
         if options.mb:

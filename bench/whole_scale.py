@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import _cluster_driver, corpus, natural
 from bench._cluster_driver import START_OF_WORKERS, driver_of, profile_of, workers_of
 from bench.peers import NotMeasured
-from bench.whole_run import Ours, ours, spent, write
+from bench.whole_run import Ours, ours, prepared, write
 from corpusmill.common.costs import START
 from corpusmill.pipeline.engine.planning.costs import Costs, of_profile
 from corpusmill.pipeline.engine.planning.meter import UNDER_WAY
@@ -175,10 +174,9 @@ def main() -> None:
     if not natural.available():
         print("not measured: the real text (../shared/data) is not beside this checkout")
         return
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "runs"
+    with prepared() as whole:
+        folder = whole / "runs"
         folder.mkdir()
-        spent([sys.executable, "-m", "corpusmill", "warmup"])
         measured(folder, FIRST_MB / 1000, [WORKERS])
         found = sizes(folder, sorted(options.gb), options.workers)
     if not found:

@@ -11,8 +11,8 @@ from types import ModuleType
 
 
 def put_off_pandas() -> None:
-    """Until something else imports pandas, pyarrow takes it for not installed. Importing it costs each process more CPU time than
-    a small run. From its import on, and for `to_pandas`, all is as without this."""
+    """Until something else imports pandas, pyarrow takes it for not installed. Importing it takes a good part of what a small run
+    takes in all, in each process. From its import on, and for `to_pandas`, all is as without this."""
     if "pandas" in sys.modules:
         return
     import pyarrow as pa

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -83,9 +84,13 @@ except SystemExit as end:
     assert not end.code, end
 heavy = "torch", "dask", "distributed", "datasketch", "scipy", "pandas", "transformers"
 print("imported:", [name for name in heavy if name in sys.modules], file=sys.stderr)
+import ctypes
+libraries = {{line.split()[-1] for line in open("/proc/self/maps") if "scipy_openblas" in line}}
+print([ctypes.CDLL(name).scipy_openblas_get_num_threads64_() for name in libraries], file=sys.stderr)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stderr.splitlines()[-1] == "imported: []"
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert result.stderr.splitlines()[-2:] == ["imported: []", "[1]"]
 
 
 @pytest.mark.parametrize("command", ["run", "train", "classifier"])

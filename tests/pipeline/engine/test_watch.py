@@ -33,3 +33,10 @@ def test_without_workers_a_step_is_given_up_with_the_command_that_starts_some() 
     watch._check_alone(602.0, {})
     assert step.inbox.get(timeout=1) is None  # the run waits for it
     assert f"start some with `dask worker {ADDRESS}`" in str(step.gave_up)  # and not `dask worker FILE`
+
+
+def test_what_happened_before_the_end_is_logged() -> None:
+    lines: list[str] = []
+    with Watch(cast("Any", Client()), ADDRESS, 600.0, lines.append) as watch:
+        watch._event((0.0, {"action": "add-worker", "worker": "tcp://10.0.0.2:1"}))
+    assert [line for line in lines if "tcp://10.0.0.2:1" in line]

@@ -94,6 +94,7 @@ def test_sentences_have_all_words_in_order_and_three_or_more(texts: list[str]) -
         ("Mr. Smith went home (at 3.15). He slept.", ["mr smith went home at 3 15", "he slept"]),
         ('He said "stop it now." Then he left us.', ["he said stop it now", "then he left us"]),
         ("a b c\nd e f", ["a b c", "d e f"]),
+        ("one two a.b  three four five", ["one two a b three four five"]),
         ("see a b www.x.y and z…  c d e", ["see a b www x y and z", "c d e"]),
         ("我 很 好。你 呢 吗", ["我 很 好", "你 呢 吗"]),
         ("a b 'c.' d e f", ["a b c", "d e f"]),
