@@ -43,7 +43,10 @@ class Serial:
         items: Sequence[Any],
         label: str,
         sizes: Sequence[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> list[Any]:
+        if meanwhile is not None:
+            meanwhile()
         start = time.process_time()
         results = [function(item) for item in items]
         label = label.removeprefix("dedup ")

@@ -89,7 +89,10 @@ class Counted:
         items: Sequence[Any],
         label: str,
         sizes: Sequence[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> list[Any]:
+        if meanwhile is not None:
+            meanwhile()
         before = self.enter(label.removeprefix("dedup "))
         self.add("tasks", len(items))
         results = [function(item) for item in items]

@@ -82,8 +82,11 @@ class Serial:
         items: Sequence[Any],
         label: str,
         sizes: Sequence[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> list[Any]:
         assert sizes is None or len(sizes) == len(items)
+        if meanwhile is not None:
+            meanwhile()
         self.labels += [label] * len(items)
         results = {}
         for index in reversed(range(len(items))) if self.reverse else range(len(items)):

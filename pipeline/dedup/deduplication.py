@@ -8,7 +8,7 @@ never a signature or a text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -90,13 +90,19 @@ class Deduplication:
             self.change = Change(Folder(params.index), self.job, version, list(context.partitions), named)
             self.job, self.partitions = self.change.job, self.change.added
 
-    def map(self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None) -> list[Done]:
+    def map(
+        self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> list[Done]:  # fmt: skip
         """A step over items, on the scheduler."""
-        return self.context.scheduler.map(partial(step, self.job), items, f"dedup {label}", sizes)
+        return self.context.scheduler.map(partial(step, self.job), items, f"dedup {label}", sizes, meanwhile)
 
-    def steps(self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None) -> list[Done]:
+    def steps(
+        self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> list[Done]:  # fmt: skip
         """The same for steps whose files others read by `parts`."""
-        return self.map(partial(slim, step), items, label, sizes)
+        return self.map(partial(slim, step), items, label, sizes, meanwhile)
 
     def parts(self, dones: Sequence[Done], name: str, work: Folder | None = None) -> dict[int, Slices]:
         """Part number -> its slices in the files called `name`."""
@@ -110,12 +116,14 @@ class Deduplication:
         """
         if self.change is not None:
             self.change.begin(self.map)
-        promise = self.promise()
-        files = [publish_json(self.context.folder, "plan.json", promise)]
+        promised: list[dict[str, Any]] = []
         sizes = [partition.text_bytes for partition in self.partitions.values()]
         by_url, gone = self.urls(sizes) if self.params.url else ({}, {})
         items = [sketch.Sketched(index, p, gone.get(index, ())) for index, p in self.partitions.items()]
-        made = self.steps(sketch.sketch, items, "signatures", sizes)
+        # What it will cost is estimated while the first step runs: that takes the driver a second or two.
+        made = self.steps(sketch.sketch, items, "signatures", sizes, lambda: promised.append(self.promise()))
+        (promise,) = promised
+        files = [publish_json(self.context.folder, "plan.json", promise)]
         sketches = (self.change.sketches() if self.change else {}) | dict(
             zip(self.partitions, made, strict=True)
         )
@@ -156,7 +164,7 @@ class Deduplication:
         return [*files, *tables, *spans], counters | cut
 
     def promise(self) -> dict[str, Any]:
-        """The plan and its expected cost before the work begins: logged, and returned for `plan.json`."""
+        """The plan and its expected cost: logged, and returned for `plan.json`."""
         from corpusmill.pipeline.dedup.estimate.model import estimate
         from corpusmill.pipeline.dedup.estimate.pilot import pilot
         from corpusmill.pipeline.dedup.estimate.plan_text import show, unpromised

@@ -190,8 +190,11 @@ class Workers:
         items: Sequence[Item],
         label: str,
         sizes: Sequence[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> list[Result]:
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""
+        if meanwhile is not None and (self._here or not items):
+            meanwhile()
         if not items:
             return []
         if self._client is None and not self._here:
@@ -199,7 +202,8 @@ class Workers:
                 self.client  # noqa: B018 (connects)
         with self.progress.phase(label, len(items), sizes) as phase:
             results: dict[int, Result] = {}
-            for index, result in self._results(function, Step(label, items, sizes), phase):
+            step = Step(label, items, sizes, meanwhile)
+            for index, result in self._results(function, step, phase):
                 results[index] = result
                 phase.end(index)
         return [results[index] for index in range(len(items))]
@@ -215,7 +219,9 @@ class Workers:
                     result = function(item)
                 yield index, result
             return
-        left = dict.fromkeys(range(len(step.items)))
+        # The largest first, as far as that is known: the small ones fill what is left, and all workers end at about the same time.
+        order = range(len(step.items)) if not sizes else sorted(range(len(sizes)), key=lambda at: -sizes[at])
+        left = dict.fromkeys(order)
         fruitless = 0
         while left:
             before = len(left)
@@ -250,6 +256,9 @@ class Workers:
             self._watch.step = step
             for future in futures:
                 future.add_done_callback(step.inbox.put)
+            if step.meanwhile is not None:
+                own, step.meanwhile = step.meanwhile, None
+                own()
             left = len(indices)
             while left:
                 for future, answer in self._answers(step, futures):

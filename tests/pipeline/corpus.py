@@ -78,7 +78,10 @@ class Here:
         items: Sequence[Item],
         label: str,
         sizes: Sequence[int] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> list[Result]:
+        if meanwhile is not None:
+            meanwhile()
         results: dict[int, Result] = {}
         for index in sorted(range(len(items)), reverse=self.reverse):
             if self.stop_after is not None and self.done == self.stop_after:

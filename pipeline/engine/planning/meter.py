@@ -69,13 +69,13 @@ class MeteredScheduler:
 
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item], label: str,
-        sizes: Sequence[int] | None = None,
+        sizes: Sequence[int] | None = None, meanwhile: Callable[[], object] | None = None,
     ) -> list[Result]:  # fmt: skip
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""
+        task = partial(metered, self.stage, _phase_of(label, self.stage), function)
+        beside = None if meanwhile is None else METER.phase(DRIVER)(meanwhile)
         with METER.phase(UNDER_WAY):
-            found = self.inner.map(
-                partial(metered, self.stage, _phase_of(label, self.stage), function), items, label, sizes
-            )
+            found = self.inner.map(task, items, label, sizes, beside)
         results: list[Result] = []
         for one in found:
             results.append(one.result)

@@ -74,6 +74,55 @@ def test_results_are_fetched_together(workers: Workers, monkeypatch: pytest.Monk
         workers.map(fail_on_three, list(range(40)), "fail")
 
 
+def test_the_largest_are_begun_first(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit, begun = workers.client.map, list[int]()
+
+    def noted(function: Any, works: Any, items: list[int], *rest: Any, **options: Any) -> Any:
+        begun.extend(items)
+        return submit(function, works, items, *rest, **options)
+
+    monkeypatch.setattr(workers.client, "map", noted)
+    assert workers.map(square, [0, 1, 2, 3, 4], "square", sizes=[10, 30, 20, 30, 5]) == [0, 1, 4, 9, 16]
+    assert begun == [1, 3, 2, 0, 4]
+    begun.clear()
+    workers.map(square, [2, 3, 1], "square")
+    assert begun == [2, 3, 1]
+
+
+def meet(folder: str) -> str:
+    """Wait for the driver's sign, after one of its own."""
+    (Path(folder) / "task").touch()
+    return "met" if appears(Path(folder) / "driver") else "alone"
+
+
+def appears(file: Path) -> bool:
+    end = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    return file.exists()
+
+
+def test_the_driver_works_beside_its_tasks(workers: Workers, tmp_path: Path) -> None:
+    seen = []
+
+    def own() -> None:
+        seen.append(appears(tmp_path / "task"))
+        (tmp_path / "driver").touch()
+
+    assert workers.map(meet, [str(tmp_path)], "meet", meanwhile=own) == ["met"]
+    assert workers.map(square, [], "none", meanwhile=own) == [] and seen == [True, True]
+    with Workers(Cluster(workers=0), progress=Progress(quiet=True)) as here:
+        assert here.map(str, [1], "x", meanwhile=lambda: seen.append(False)) == ["1"]
+    assert seen == [True, True, False]
+
+    def fails() -> None:
+        raise WorkError("the driver's own")
+
+    with pytest.raises(WorkError, match="the driver's own"):
+        workers.map(square, [1, 2, 3], "square", meanwhile=fails)
+    assert workers.map(square, [3], "square") == [9]
+
+
 def test_an_error_travels_as_it_is(workers: Workers) -> None:
     with pytest.raises(WorkError, match="three: cannot be done"):
         workers.map(fail_on_three, [1, 2, 3, 4], "fail")

@@ -26,8 +26,11 @@ class Serial:
     count = 1
 
     def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], label: str, sizes: Any = None
-    ) -> list[Any]:
+        self, function: Callable[[Any], Any], items: Sequence[Any], label: str, sizes: Any = None,
+        meanwhile: Any = None,
+    ) -> list[Any]:  # fmt: skip
+        if meanwhile is not None:
+            meanwhile()
         return [function(item) for item in items]
 
     def close(self, last: Callable[[], Any]) -> list[Any]:
