@@ -116,7 +116,11 @@ class Filtering:
     def _measured(self, docs: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """(signals, spans that line rules cut: row in `docs`, first byte, end, rule; see `LineRules.measure`)."""
         schema = signals_schema(self.specs)
-        tables, cuts, row = [], [np.empty((0, 4), np.int64)], 0
+        apart = {
+            spec.name for spec in OVER_SIGNALS
+        }  # looks at the others alone: measured of all documents at once
+        first_schema = pa.schema([field for field in schema if field.name not in apart])
+        tables, scored, cuts, row = [], [], [np.empty((0, 4), np.int64)], 0
         for chunk in docs.select(["doc_id", "source", "url", "text"]).to_batches():
             for first, last in spans(chunk["text"]):
                 part = chunk.slice(first, last - first)
@@ -134,11 +138,19 @@ class Filtering:
                 columns |= self.models.languages(part["text"])
                 wanted = self._to_score(part["source"], columns)
                 columns |= self.models.scores(part["text"], columns, wanted)
-                columns |= self.over_signals.columns(columns, wanted)
-                tables.append(pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema))
+                scored.append(wanted)
+                tables.append(
+                    pa.Table.from_arrays([columns[name] for name in first_schema.names], schema=first_schema)
+                )
                 found[:, 0] += row
                 cuts.append(found)
                 row += len(part)
                 advance(view.offsets[-1] - view.offsets[0])
-        signals = pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
-        return signals, np.concatenate(cuts)
+        if not tables:
+            return schema.empty_table(), cuts[0]
+        signals = pa.concat_tables(tables).combine_chunks()
+        columns = {name: signals[name].chunk(0) for name in signals.column_names}
+        columns |= self.over_signals.columns(columns, np.concatenate(scored))
+        return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema), np.concatenate(
+            cuts
+        )

@@ -93,46 +93,40 @@ def identify(
     With a profile, the language is that of `OWN_WINDOWS` windows, and shares are of `LANGUAGE_WINDOWS`, which are finer.
     """
     data, offsets = text_buffers(text)
-    windows = _read(data, offsets, LANGUAGE_WINDOWS if known is None else OWN_WINDOWS, known, by_window)
+    windows = _read(data, offsets, LANGUAGE_WINDOWS if known is None else OWN_WINDOWS, known)
     ranges = whole(windows.words, windows.owner)
-    sums = _sums(windows.counts, windows.owner) if known and windows.counts is not None else None
-    label, score = _answers(model, known, windows.words, ranges, sums)
+    letters = letters_by_script(data, windows.first, windows.last, windows.owner) if known else None
+    label, score = _answers(model, known, windows.words, ranges, letters)
     nothing = (ranges[:, 0] == ranges[:, 1]) | blank(data, offsets)
     label[nothing], score[nothing] = -1, 0
     none = np.zeros(len(label), np.float32)
     if not by_window:
         return Found(label, score, none, np.full(len(label), -1, np.int32), none)
     if known is not None:
-        windows = _read(data, offsets, LANGUAGE_WINDOWS, known, True)
-    own, _ = _answers(model, known, windows.words, windows.words.bounds, windows.counts)
-    letters = windows.counts.sum(axis=1) if windows.counts is not None else np.zeros(len(own), np.int64)
+        windows = _read(data, offsets, LANGUAGE_WINDOWS, known)
+    counts = letters_by_script(data, windows.first, windows.last, np.arange(len(windows.first) + 1))
+    own, _ = _answers(model, known, windows.words, windows.words.bounds, counts)
     shares, second, others = none.copy(), np.full(len(label), -1, np.int32), none.copy()
-    _shares(own, letters, windows.owner, label, len(model.labels), shares, second, others)
+    _shares(own, counts.sum(axis=1), windows.owner, label, len(model.labels), shares, second, others)
     return Found(label, score, shares, second, others)
 
 
 class _Windows(NamedTuple):
     words: Words  # of each window
+    first: Array  # int64[windows]: where each begins
+    last: Array  # int64[windows]
     owner: Array  # int64[D + 1]: windows of each document
-    counts: Array | None  # int64[windows, scripts]: letters
 
 
-def _read(data: Array, offsets: Array, most: int, known: Profile | None, letters: bool) -> _Windows:
+def _read(data: Array, offsets: Array, most: int, known: Profile | None) -> _Windows:
     first, last, owner = windows_of(data, offsets, LANGUAGE_CHARS, most)
     words = as_it_stands(data, first, last) if known is None else cleaned(data, first, last)[0]
-    counts = letters_by_script(data, first, last, np.arange(len(first) + 1)) if letters or known else None
-    return _Windows(words, owner, counts)
+    return _Windows(words, first, last, owner)
 
 
 def whole(words: Words, owner: Array) -> Array:
     """int64[D, 2]: the words of each document, over all its pieces."""
     return np.stack([words.bounds[owner[:-1], 0], words.bounds[owner[1:] - 1, 1]], axis=1)
-
-
-def _sums(counts: Array, owner: Array) -> Array:
-    before = np.concatenate([np.zeros((1, counts.shape[1]), np.int64), np.cumsum(counts, axis=0)])
-    sums: Array = before[owner[1:]] - before[owner[:-1]]
-    return sums
 
 
 def _answers(

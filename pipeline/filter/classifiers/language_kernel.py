@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from corpusmill.common.kernel_cache import compiled
-from corpusmill.pipeline.filter.classifiers.inference import _add, _subwords, find
+from corpusmill.pipeline.filter.classifiers.inference import _add, _subwords, add_rows, find
 from corpusmill.pipeline.filter.text.view import Array
 from corpusmill.pipeline.text.eight_bytes import first_bytes, read_word
 
@@ -24,6 +24,7 @@ _SLOTS: Final = 1 << 17  # of the table that finds them, by hash, with open addr
 _HEAD: Final = 16  # bytes of a word in its entry
 _ROW_BITS, _ROW = np.uint64(32), np.uint64(0xFFFFFFFF)
 _NOTED: Final = 512  # rows noted before they are added up
+_TOGETHER: Final = 256  # words whose vectors are added up together
 
 
 class Kept(NamedTuple):
@@ -166,6 +167,28 @@ def _row_for(kept: Any, slot: Any, data: Any, first: Any, size: Any, h: Any, a: 
     return at
 
 
+@compiled(inline="always")
+def _full(kept: Any, size: Any) -> Any:
+    """Whether a new word of so many bytes takes a row that is in use."""
+    return size > _BYTES // 16 or kept.used[0] == _KEPT or kept.used[1] + size > _BYTES
+
+
+@compiled
+def _known_rows(kept: Any, words: Any, first: Any, last: Any, rows: Any) -> Any:
+    """Put the rows of words [first, last) into `rows`, up to one that is not kept: (how many, rows of the model in their sums)."""
+    data, starts, ends, hashes = words.data, words.starts, words.ends, words.hashes
+    fill, count = np.int64(0), np.int64(0)
+    for w in range(first, last):
+        start, size = starts[w], ends[w] - starts[w]
+        a, b = _head(data, start, size)
+        at = np.int64(kept.entries[_place(kept, data, start, size, hashes[w], a, b), 2] & _ROW) - 1
+        if at < 0:
+            break
+        rows[fill] = at
+        fill, count = fill + 1, count + kept.counts[at]
+    return fill, count
+
+
 @compiled
 def answers(
     model: Any, known: Any, words: Any, ranges: Any, counts: Any, kept: Any, label: Any, score: Any
@@ -183,6 +206,7 @@ def answers(
     ids = np.empty(max(_NOTED, 2 * model.numbers.max_n), np.int64)
     wide, sums = _widened(model), np.empty(model.numbers.parts * 4, np.float32)
     near = np.empty(len(ids), np.uint8), np.empty(len(ids), np.float32)
+    rows = np.empty(_TOGETHER, np.int64)
     columns = np.ascontiguousarray(model.output.T)
     hidden, end, out = np.empty(dim, np.float32), np.zeros(dim, np.float32), np.empty(labels, np.float32)
     data, firsts, lasts, hashes = words.data, words.starts, words.ends, words.hashes
@@ -193,20 +217,21 @@ def answers(
     for r in range(len(ranges)):
         hidden[:] = end
         count = ends
-        for w in range(ranges[r, 0], ranges[r, 1]):
-            first, size, h = firsts[w], lasts[w] - firsts[w], hashes[w]
-            a, b = _head(data, first, size)
-            slot = _place(kept, data, first, size, h, a, b)
-            at = np.int64(kept.entries[slot, 2] & _ROW) - 1
-            if at < 0:
-                at = _row_for(kept, slot, data, first, size, h, a, b)
+        w, last = ranges[r, 0], ranges[r, 1]
+        while w < last:
+            # Rows are found first and added up afterwards, so that memory is waited for once for many words.
+            stop = min(last, w + _TOGETHER)
+            fill, added = _known_rows(kept, words, w, stop, rows)
+            w, count = w + fill, count + added
+            if w < stop and (fill == 0 or not _full(kept, lasts[w] - firsts[w])):
+                # Where a row in use is written, the others have been added up before.
+                first, size, h = firsts[w], lasts[w] - firsts[w], hashes[w]
+                a, b = _head(data, first, size)
+                at = _row_for(kept, _place(kept, data, first, size, h, a, b), data, first, size, h, a, b)
                 kept.counts[at] = _vector(model, words, w, wide, near, sums, ids, vectors[at])
-            count += kept.counts[at]
-            for block in range(dim // 16):
-                for k in range(16):
-                    hidden[block * 16 + k] += vectors[at, block * 16 + k]
-            for k in range(dim - dim % 16, dim):
-                hidden[k] += vectors[at, k]
+                rows[fill] = at
+                w, count, fill = w + 1, count + kept.counts[at], fill + 1
+            add_rows(vectors, rows, fill, hidden)
         if count == 0:
             label[r], score[r] = -1, 0
             continue

@@ -132,13 +132,18 @@ def specs(params: FilterParams, asked: Collection[str] = ()) -> list[SignalSpec]
 
 
 class Reading(NamedTuple):
-    """Documents as a classifier reads them: words, what is scored of each document, and its sentences."""
+    """Documents as a classifier reads them: words, and what is scored of each document."""
 
     words: Words
     ranges: Array  # int64[R, 2]: words of each window, or of each whole text; none without words
     owner: Array  # int64[D + 1]: ranges of each document
-    sentences: Array  # int64[S, 2]: words of each sentence
-    sentence_owner: Array  # int64[D + 1]
+    pieces: tuple[
+        Array, Array, Array
+    ]  # where windows or texts begin and end in the text, int64[D + 1] those of each document
+
+    def sentences(self) -> tuple[Array, Array]:
+        """(int64[S, 2] words of each sentence, int64[D + 1] sentences of each document)."""
+        return sentences_of(self.words, *self.pieces)
 
 
 class ModelSignals:
@@ -290,10 +295,9 @@ def reading(text: pa.LargeStringArray, form: Form) -> Reading:
     else:
         first, last, owner = windows_of(data, offsets, WINDOW_CHARS, MAX_WINDOWS)
         words, _ = cleaned(data, first, last)
-    sentences, sentence_owner = sentences_of(words, first, last, owner)
     some = words.bounds[:, 0] < words.bounds[:, 1]
     before = np.concatenate([[0], np.cumsum(some)])
-    return Reading(words, words.bounds[some], before[owner], sentences, sentence_owner)
+    return Reading(words, words.bounds[some], before[owner], (first, last, owner))
 
 
 def windows(texts: Sequence[str]) -> tuple[pa.Array, Array]:
@@ -319,8 +323,9 @@ def measured(name: str, read: Reading, model: Predictor, label: str) -> dict[str
     own = model.probability(read.words, read.ranges, label, ids)
     if name != "toxicity":
         return {f"{name}.score": pooled(own, read.owner, "mean")}
-    single = model.probability(read.words, read.sentences, label, ids)
-    worst, toxic = by_sentence(single, read.sentence_owner)
+    sentences, of_document = read.sentences()
+    single = model.probability(read.words, sentences, label, ids)
+    worst, toxic = by_sentence(single, of_document)
     return {
         "toxicity.score": pooled(own, read.owner, "worst"),
         "toxicity.worst_sentence": worst,

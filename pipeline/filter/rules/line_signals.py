@@ -76,11 +76,11 @@ class LineRules:
         verdict = verdicts(lines, rules, codes)
         counts = _staying(view, verdict)
         inside = [(rule, code) for rule, code in zip(rules, codes, strict=True) if rule.cut == "match"]
-        found = _found(view, inside, lines) if inside else None
-        if found is None:
+        cut_inside = _found(view, inside, lines) if inside else None
+        if cut_inside is None:
             return Cut(verdict, None, *counts)
         # Documents of which something was found are judged again, as they stand without it.
-        hit, left, places = _rest(view, found)
+        found, (hit, left, places) = cut_inside
         again = verdicts(LineText(left, rules), rules, codes)
         for count, theirs in zip(counts, _staying(left, again), strict=True):
             count[hit] = theirs
@@ -132,10 +132,19 @@ def _share(name: str, unit: str, origin: str) -> SignalSpec:
     return SignalSpec(name=name, dtype="float", unit=unit, range=(0.0, 1.0), origin=origin)
 
 
-def _found(view: TextView, inside: list[tuple[LineRule, int]], lines: LineText) -> Array | None:
-    """int16 per byte: the rule that cuts it out of its line; None if there is nothing to cut."""
+class _Rest(NamedTuple):
+    """Documents of a view without what rules cut inside their lines."""
+
+    hit: Array  # bool[D]: which documents these are
+    view: TextView
+    places: Array  # int64: where the bytes of it stood
+
+
+def _found(view: TextView, inside: list[tuple[LineRule, int]], lines: LineText) -> tuple[Array, _Rest] | None:
+    """(int16 per byte: the rule that cuts it out of its line, what stays); None if there is nothing to cut."""
     found: Array | None = None
-    left, places = view, np.empty(0, np.int64)
+    rest: _Rest | None = None
+    left = view
     for _ in range(ROUNDS):
         if len(left.line_start) == 0:
             break
@@ -143,22 +152,22 @@ def _found(view: TextView, inside: list[tuple[LineRule, int]], lines: LineText) 
         # The last to claim a byte keeps it, so the first rule comes last.
         if not sum(lines.claim(rule, claimed, code) for rule, code in reversed(inside)):
             break
-        if found is None:
+        if found is None or rest is None:
             found = claimed
         else:
-            found[places] = claimed
-        _, left, places = _rest(view, found)
+            found[rest.places] = claimed
+        rest = _rest(view, found)
+        left = rest.view
         lines = LineText(left, [rule for rule, _ in inside])
-    return found
+    return None if found is None or rest is None else (found, rest)
 
 
-def _rest(view: TextView, found: Array) -> tuple[Array, TextView, Array]:
-    """(bool[D], documents of which something was found; the view of them without it; where its bytes stood)."""
+def _rest(view: TextView, found: Array) -> _Rest:
     hit = line_matches.documents_with(view.offsets, found)
     rows = np.flatnonzero(hit)
     offsets = np.empty(len(rows) + 1, np.int64)
     places = line_matches.places_without(view.offsets, found, rows, offsets)
-    return hit, view_of(view.data[places], offsets), places
+    return _Rest(hit, view_of(view.data[places], offsets), places)
 
 
 def _merge(view: TextView, cut: Cut, spared: Array | None, verdict: Array, owner: Array) -> None:

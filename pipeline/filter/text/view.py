@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 # Text per view. Its arrays are about four times this for prose and 33 times for lines of one letter, whatever the
 # partition's size.
-VIEW_BYTES = 4 << 20
+VIEW_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers.pieces import sentences_of, windows_of
 from corpusmill.pipeline.filter.classifiers.pooling import (
     MAX_WINDOWS,
@@ -41,9 +42,8 @@ def measured(text: pa.LargeStringArray, model: ToxicityModel, form: Form = "wind
         for label, name in enumerate(NAMES)
     }
     out["toxicity.worst_sentence"], out["toxicity.sentences_ratio"] = by_sentence(single[:, 0], of_document)
-    ends = np.concatenate([found.bounds[:, 0], [len(known)]])[owner]
-    words, own = (np.concatenate([[0], np.cumsum(one)])[ends] for one in (found.words, known & found.words))
-    out[KNOWN_WORDS] = (np.diff(own) / np.maximum(np.diff(words), 1)).astype(np.float32)
+    out[KNOWN_WORDS] = np.empty(len(owner) - 1, np.float32)
+    _known_words(found.bounds, owner, found.words, known, out[KNOWN_WORDS])
     return out
 
 
@@ -63,6 +63,17 @@ def _with_tokens(found: Tokens, owner: Array) -> tuple[Array, Array]:
     """(the windows that hold a token, which of them are each document's)."""
     some = found.bounds[:, 0] < found.bounds[:, 1]
     return found.bounds[some], np.concatenate([[0], np.cumsum(some)])[owner]
+
+
+@compiled
+def _known_words(bounds: Any, owner: Any, words: Any, known: Any, share: Any) -> None:
+    for d in range(len(owner) - 1):
+        count, own = 0, 0
+        for w in range(owner[d], owner[d + 1]):
+            for t in range(bounds[w, 0], bounds[w, 1]):
+                count += words[t]
+                own += known[t] & words[t]
+        share[d] = own / max(count, 1)
 
 
 def _pieces(data: Array, offsets: Array, form: Form) -> tuple[Array, Array, Array]:

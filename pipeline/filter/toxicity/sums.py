@@ -23,8 +23,7 @@ ROW = 8  # of a table: labels, and what else is known of the row
 UNIT = 64  # sums are kept in whole numbers of 1 / UNIT of a weight, whatever their order
 BLOCK: Final = 1024  # tokens: what one listing covers, unless a range is longer
 KEPT: Final = 1 << 17  # tokens whose sums are kept; when there are more, all are forgotten
-_COUNT, _RANGE = 5, 6  # in a row of totals: its part of the squares, 1 + the last range that had the token
-_MOST_RANGES: Final = 1 << 31  # as `_RANGE` counts them
+_COUNT = 5  # in a row of totals: its part of the squares
 
 
 class _Near(NamedTuple):
@@ -42,6 +41,7 @@ class _Listed(NamedTuple):
     befores: Array  # int32: the one before that is the same feature, -1 if there is none
     table: Array  # uint64: a hash table of features (upper half) with 1 + the last place of each
     weights: Array  # int16[features, ROW]
+    totals: Array  # int32[tokens, ROW]: of each token
 
 
 class _Kept(NamedTuple):
@@ -50,7 +50,8 @@ class _Kept(NamedTuple):
     slots: Array  # int32: -1 for a free one
     hashes: Array  # uint64[capacity]
     totals: Array  # int32[capacity, ROW]
-    counts: Array  # int64[2]: tokens kept; ranges summed with them so far
+    lasts: Array  # int64[capacity]: 1 + where each was read last, of all tokens read
+    counts: Array  # int64[2]: tokens kept; tokens read with them so far
 
 
 class Rows:
@@ -64,15 +65,17 @@ class Rows:
         self.weights[:, :LABELS] = weights
         self._free: list[_Kept] = []  # as many as threads that summed at a time
 
-    def numbered(self, found: Tokens, ranges: int) -> tuple[_Kept, Array]:
-        """(what is known of tokens, int32[tokens] the row of each in it). Give it back by `keep` when `ranges` are summed."""
-        numbers = np.empty(len(found.hashes), np.int32)
+    def numbered(self, found: Tokens) -> tuple[_Kept, Array, Array]:
+        """(what is known of tokens, int32[tokens] the row of each in it, int32[tokens] the one before that is the same or -1).
+
+        Give it back by `keep` when it was used.
+        """
+        numbers, befores = np.empty(len(found.hashes), np.int32), np.empty(len(found.hashes), np.int32)
         kept = self._free.pop() if self._free else _nothing(KEPT)
-        if kept.counts[1] + ranges >= _MOST_RANGES or not _number(found, self.weights, kept, numbers):
-            size = max(KEPT, 1 << len(numbers).bit_length())
-            kept = _nothing(size)
-            _number(found, self.weights, kept, numbers)
-        return kept, numbers
+        if not _number(found, self.weights, kept, numbers, befores):
+            kept = _nothing(max(KEPT, 1 << len(numbers).bit_length()))
+            _number(found, self.weights, kept, numbers, befores)
+        return kept, numbers, befores
 
     def keep(self, kept: _Kept) -> None:
         """Of a batch of more distinct tokens than usual nothing is kept."""
@@ -86,12 +89,24 @@ def summed(found: Tokens, parts: Sequence[Array], values: Array, rows: Rows) -> 
     `values` are the tokens' own (`features.looked_up`). What batches before had has no influence.
     """
     ranges = np.concatenate(parts)
-    kept, numbers = rows.numbered(found, len(ranges))
+    kept, numbers, befores = rows.numbered(found)
     order = np.argsort(ranges[:, 0], kind="stable")
     near, listed = _space(int((ranges[:, 1] - ranges[:, 0]).max(initial=BLOCK)))
     sums, squares = np.zeros((len(ranges), LABELS), np.int64), np.zeros(len(ranges), np.int64)
     wide = rows.weights.view(np.uint64), listed.weights.view(np.uint64)
-    _sum(found.hashes, ranges, order, values, numbers, kept, near, listed, wide, sums, squares)
+    _sum(
+        found.hashes,
+        ranges,
+        order,
+        values,
+        (numbers, befores),
+        kept.totals,
+        near,
+        listed,
+        wide,
+        sums,
+        squares,
+    )
     rows.keep(kept)
     scores = sums / (UNIT * np.sqrt(np.maximum(squares, 1)))[:, None]
     return np.split(scores, np.cumsum([len(part) for part in parts])[:-1])
@@ -100,7 +115,7 @@ def summed(found: Tokens, parts: Sequence[Array], values: Array, rows: Rows) -> 
 def _nothing(capacity: int) -> _Kept:
     return _Kept(
         np.full(2 * capacity, -1, np.int32), np.empty(capacity, np.uint64), np.zeros((capacity, ROW), np.int32),
-        np.zeros(2, np.int64),
+        np.zeros(capacity, np.int64), np.zeros(2, np.int64),
     )  # fmt: skip
 
 
@@ -110,21 +125,22 @@ def _space(tokens: int) -> tuple[_Near, _Listed]:
     near = _Near(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32))
     listed = _Listed(
         np.empty(tokens + 1, np.int64), np.empty(most, np.int32), np.empty(table_size(most), np.uint64),
-        np.empty((most, ROW), np.int16),
+        np.empty((most, ROW), np.int16), np.empty((tokens, ROW), np.int32),
     )  # fmt: skip
     return near, listed
 
 
 @compiled
-def _number(found: Any, weights: Any, kept: Any, numbers: Any) -> Any:
-    """Put the row of each token into `numbers`, with new rows for new tokens; whether there was space for all."""
-    slots, hashes, totals, counts = kept
+def _number(found: Any, weights: Any, kept: Any, numbers: Any, befores: Any) -> Any:
+    """Put the row of each token into `numbers`, with new rows for new tokens, and the token before that is the same into
+    `befores`; whether there was space for all."""
+    slots, hashes, totals, lasts, counts = kept
     mask, buckets = np.uint64(len(slots) - 1), np.uint64(len(weights) - 1)
     longest = np.int64(0)
     for t in range(len(numbers)):
         longest = max(longest, found.ends[t] - found.starts[t])
     features = np.empty(most_own(longest), np.int32)
-    count = counts[0]
+    count, read = counts[0], counts[1]
     for t in range(len(numbers)):
         own = found.hashes[t]
         slot = own & mask
@@ -140,7 +156,9 @@ def _number(found: Any, weights: Any, kept: Any, numbers: Any) -> Any:
             _total(weights, features, own_of(found, t, buckets, features, 0), totals[row])
             count += 1
         numbers[t] = row
-    counts[0] = count
+        befores[t] = max(lasts[row] - read, 0) - 1
+        lasts[row] = read + t + 1
+    counts[0], counts[1] = count, read + len(numbers)
     return True
 
 
@@ -175,12 +193,12 @@ def _link(features: Any, count: Any, table: Any, befores: Any) -> None:
 
 @compiled
 def _sum(
-    hashes: Any, ranges: Any, order: Any, values: Any, numbers: Any, kept: Any, near: Any, listed: Any, wide: Any,
+    hashes: Any, ranges: Any, order: Any, values: Any, tokens: Any, kept: Any, near: Any, listed: Any, wide: Any,
     sums: Any, squares: Any,
 ) -> None:  # fmt: skip
     features, lows, highs = near
-    starts, befores, table, weights = listed
-    totals, before_these = kept.totals, kept.counts[1]
+    starts, befores, table, weights, totals = listed
+    numbers, same = tokens
     rows, fetched = wide  # the model's weights and the block's, two of 64 bits a feature
     mask = np.uint64(len(rows) - 1)
     at = 0
@@ -192,6 +210,8 @@ def _sum(
             stop += 1
         count = 0
         for t in range(begin, end):
+            for k in range(ROW):
+                totals[t - begin, k] = kept[numbers[t], k]
             starts[t - begin] = count
             count = between(hashes, values, t, begin, end, mask, near, count)
         starts[end - begin] = count
@@ -202,18 +222,16 @@ def _sum(
         for number in range(at, stop):
             r = order[number]
             first, last = ranges[r, 0], ranges[r, 1]
-            square, mark = 0, before_these + number + 1
-            a = b = c = d = e = np.int64(0)
+            square = a = b = c = d = e = np.int64(0)
             for t in range(first, last):
-                row = numbers[t]
-                if totals[row, _RANGE] != mark:
-                    totals[row, _RANGE] = mark
-                    square += totals[row, _COUNT]
-                    a += totals[row, 0]
-                    b += totals[row, 1]
-                    c += totals[row, 2]
-                    d += totals[row, 3]
-                    e += totals[row, 4]
+                if same[t] < first:  # else the range has had it
+                    own = t - begin
+                    square += totals[own, _COUNT]
+                    a += totals[own, 0]
+                    b += totals[own, 1]
+                    c += totals[own, 2]
+                    d += totals[own, 3]
+                    e += totals[own, 4]
             x = y = z = v = w = np.int64(0)
             lowest = starts[first - begin]
             for k in range(lowest, starts[last - begin]):
@@ -234,4 +252,3 @@ def _sum(
             sums[r, 0], sums[r, 1], sums[r, 2] = a + UNIT * x, b + UNIT * y, c + UNIT * z
             sums[r, 3], sums[r, 4] = d + UNIT * v, e + UNIT * w
         at = stop
-    kept.counts[1] += len(order)

@@ -14,7 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corpusmill.common.ids import checksum
+from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.filter.classifiers import fasttext_model, predictor
+from corpusmill.pipeline.filter.classifiers.inference import remainder
 from corpusmill.pipeline.filter.classifiers.model_file import read_model
 from corpusmill.pipeline.filter.classifiers.predictor import Predictor
 from tests.pipeline.filter.classifiers.oracle import compare, train, words_of
@@ -189,3 +191,16 @@ def test_a_matrix_too_large_to_expand_gives_the_same(tmp_path: Path, monkeypatch
         np.abs(coded.probabilities(words, words.bounds) - expanded.probabilities(words, words.bounds)).max()
         < 1e-5
     )
+
+
+@compiled
+def _rest_of(h: Any, bucket: Any) -> Any:
+    return remainder(h, bucket, 1.0 / bucket)
+
+
+@given(st.integers(1 << 14, 1 << 31), st.integers(0, (1 << 64) - 1), st.integers(-2, 2))
+def test_remainders_without_a_division(bucket: int, number: int, near: int) -> None:
+    """Of any number, of one beside a multiple, and of the largest."""
+    multiple = min(max(number // bucket * bucket + near, 0), (1 << 64) - 1)
+    for one in (number, multiple, (1 << 64) - 1 - number % 3):
+        assert _rest_of(np.uint64(one), np.int64(bucket)) == one % bucket
