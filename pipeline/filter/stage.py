@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.common.errors import UserError, nearest
@@ -67,9 +68,7 @@ class Filter(LocalStage):
 
     def check(self) -> list[str]:
         """Loads the models and looks whether they fit the recipe; warns of rules that will judge languages that they are not made for."""
-        from corpusmill.pipeline.filter.apply import Filtering
-
-        Filtering(self.params, self.rules, self.models())
+        self._filtering  # noqa: B018 (made, it was looked at)
         language = self.params.language
         if language is not None and language.keep is not None:
             return []  # other languages go, and rules are judged on their own
@@ -101,7 +100,11 @@ class Filter(LocalStage):
         return clause(documents_removed(manifest.counts), rules)
 
     def transform(self, folder: Folder, partition: str) -> Filtering:
-        """Loads the models (once per process)."""
+        """Loads the models, once for all partitions."""
+        return self._filtering
+
+    @cached_property
+    def _filtering(self) -> Filtering:
         from corpusmill.pipeline.filter.apply import Filtering
 
         return Filtering(self.params, self.rules, self.models())

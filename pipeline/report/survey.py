@@ -132,18 +132,35 @@ def _weigh(
 def numeric_columns(signals: pa.Table) -> dict[str, npt.NDArray[np.float64]]:
     """Signal -> its values; missing ones are NaN."""
     return {
-        f.name: pc.cast(signals[f.name], pa.float64()).to_numpy()
+        f.name: np.asarray(signals[f.name].to_numpy(), np.float64)
         for f in signals.schema
         if pa.types.is_floating(f.type) or pa.types.is_integer(f.type)
     }
 
 
 def _spread(found: Failures, signals: pa.Table) -> None:
+    complete: dict[str, npt.NDArray[np.float64]] = {}
     for name, values in numeric_columns(signals).items():
-        finite = values[np.isfinite(values)]
-        if len(finite):
-            low, high = np.quantile(finite, [0.005, 0.995])
-            found.spread[name] = (float(low), float(high))
+        known = np.isfinite(values)
+        if known.all():
+            complete[name] = values
+        elif known.any():
+            (found.spread[name],) = _bulk(values[None, known])
+    if complete and len(signals):  # together: a call for each signal would cost more than the work
+        found.spread.update(zip(complete, _bulk(np.stack(list(complete.values()))), strict=True))
+
+
+def _bulk(values: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
+    """The 0.5 % and 99.5 % quantile of each row, interpolated as `np.quantile` does, which takes two to three times as long."""
+    ordered = np.sort(values, axis=1)
+    last, found = values.shape[1] - 1, []
+    for share in (0.005, 0.995):
+        place = int(share * last)
+        part = share * last - place
+        low, high = ordered[:, place], ordered[:, min(place + 1, last)]
+        step = high - low
+        found.append((low + step * part if part < 0.5 else high - step * (1 - part)).tolist())
+    return list(zip(*found, strict=True))
 
 
 LENGTH_BINS = 48  # bin b holds texts of 2^b to 2^(b+1) - 1 bytes; empty ones are in bin 0

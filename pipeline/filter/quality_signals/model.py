@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from corpusmill.common.errors import UserError
 from corpusmill.pipeline.filter.classifiers.calibration import logistic
@@ -88,7 +87,12 @@ class SignalModel(NamedTuple):
 def _floats(column: Any) -> Array:
     """float64[D] of an Arrow or NumPy column, NaN for null."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
-        return np.asarray(pc.fill_null(pc.cast(column, pa.float64()), float("nan")))
+        values = (
+            column.to_numpy()
+            if isinstance(column, pa.ChunkedArray)
+            else column.to_numpy(zero_copy_only=False)
+        )
+        return np.asarray(values, np.float64)
     return np.asarray(column, np.float64)
 
 
