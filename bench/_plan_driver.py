@@ -144,9 +144,7 @@ class _Many:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def map(
-        self, function: Callable[[Any], Any], items: Any, label: str, sizes: Any = None, meanwhile: Any = None
-    ) -> list[Any]:
+    def map(self, function: Callable[[Any], Any], items: Any, label: str, sizes: Any = None) -> list[Any]:
         return [sent(function(item)) for item in items]
 
 

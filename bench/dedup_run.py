@@ -43,16 +43,17 @@ class Serial:
         items: Sequence[Any],
         label: str,
         sizes: Sequence[int] | None = None,
-        meanwhile: Callable[[], object] | None = None,
     ) -> list[Any]:
-        if meanwhile is not None:
-            meanwhile()
         start = time.process_time()
         results = [function(item) for item in items]
         label = label.removeprefix("dedup ")
         self.seconds[label] = self.seconds.get(label, 0) + time.process_time() - start
         self.weigh()
         return results
+
+    def beside(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        result = work()
+        return lambda: result
 
     def weigh(self) -> None:
         """Looks at `scratch`; `weighing` are the CPU seconds that this took, no part of the stage's."""

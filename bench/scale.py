@@ -89,15 +89,16 @@ class Counted:
         items: Sequence[Any],
         label: str,
         sizes: Sequence[int] | None = None,
-        meanwhile: Callable[[], object] | None = None,
     ) -> list[Any]:
-        if meanwhile is not None:
-            meanwhile()
         before = self.enter(label.removeprefix("dedup "))
         self.add("tasks", len(items))
         results = [function(item) for item in items]
         self.enter(before)
         return results
+
+    def beside(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        result = work()
+        return lambda: result
 
 
 def figures(recipe: Recipe, out: Folder, partitions: list[Partition], slim: bool) -> dict[str, Any]:

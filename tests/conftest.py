@@ -82,16 +82,17 @@ class Serial:
         items: Sequence[Any],
         label: str,
         sizes: Sequence[int] | None = None,
-        meanwhile: Callable[[], object] | None = None,
     ) -> list[Any]:
         assert sizes is None or len(sizes) == len(items)
-        if meanwhile is not None:
-            meanwhile()
         self.labels += [label] * len(items)
         results = {}
         for index in reversed(range(len(items))) if self.reverse else range(len(items)):
             results[index] = function(items[index])
         return [results[index] for index in range(len(items))]
+
+    def beside(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        result = work()
+        return lambda: result
 
     def close(self, last: Callable[[], Any]) -> list[Any]:
         return []

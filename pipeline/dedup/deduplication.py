@@ -8,7 +8,7 @@ never a signature or a text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -90,19 +90,13 @@ class Deduplication:
             self.change = Change(Folder(params.index), self.job, version, list(context.partitions), named)
             self.job, self.partitions = self.change.job, self.change.added
 
-    def map(
-        self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None,
-        meanwhile: Callable[[], object] | None = None,
-    ) -> list[Done]:  # fmt: skip
+    def map(self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None) -> list[Done]:
         """A step over items, on the scheduler."""
-        return self.context.scheduler.map(partial(step, self.job), items, f"dedup {label}", sizes, meanwhile)
+        return self.context.scheduler.map(partial(step, self.job), items, f"dedup {label}", sizes)
 
-    def steps(
-        self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None,
-        meanwhile: Callable[[], object] | None = None,
-    ) -> list[Done]:  # fmt: skip
+    def steps(self, step: Any, items: list[Any], label: str, sizes: list[int] | None = None) -> list[Done]:
         """The same for steps whose files others read by `parts`."""
-        return self.map(partial(slim, step), items, label, sizes, meanwhile)
+        return self.map(partial(slim, step), items, label, sizes)
 
     def parts(self, dones: Sequence[Done], name: str, work: Folder | None = None) -> dict[int, Slices]:
         """Part number -> its slices in the files called `name`."""
@@ -116,14 +110,12 @@ class Deduplication:
         """
         if self.change is not None:
             self.change.begin(self.map)
-        promised: list[dict[str, Any]] = []
+        # A second or two on the driver, beside the first steps.
+        promised = self.context.scheduler.beside(partial(self.promise, self.context.scheduler.count))
         sizes = [partition.text_bytes for partition in self.partitions.values()]
         by_url, gone = self.urls(sizes) if self.params.url else ({}, {})
         items = [sketch.Sketched(index, p, gone.get(index, ())) for index, p in self.partitions.items()]
-        # What it will cost is estimated while the first step runs: that takes the driver a second or two.
-        made = self.steps(sketch.sketch, items, "signatures", sizes, lambda: promised.append(self.promise()))
-        (promise,) = promised
-        files = [publish_json(self.context.folder, "plan.json", promise)]
+        made = self.steps(sketch.sketch, items, "signatures", sizes)
         sketches = (self.change.sketches() if self.change else {}) | dict(
             zip(self.partitions, made, strict=True)
         )
@@ -141,7 +133,8 @@ class Deduplication:
         removed = self.removals(sketches, by_url, decided)
         sources = _sources(sketches)
         table, clustered = self.clusters(removed, sources)
-        files.append(table)
+        promise = promised()
+        files = [publish_json(self.context.folder, "plan.json", promise), table]
         steps = Steps(
             self.job, self.context.folder, self.partitions, sources, sketches, edges, verified, elected, removed,
             clustered,
@@ -163,7 +156,7 @@ class Deduplication:
             )
         return [*files, *tables, *spans], counters | cut
 
-    def promise(self) -> dict[str, Any]:
+    def promise(self, workers: int) -> dict[str, Any]:
         """The plan and its expected cost: logged, and returned for `plan.json`."""
         from corpusmill.pipeline.dedup.estimate.model import estimate
         from corpusmill.pipeline.dedup.estimate.pilot import pilot
@@ -173,7 +166,6 @@ class Deduplication:
         alone = None
         if self.params.minhash and self.documents:
             corpus = pilot(list(self.partitions.values()), self.params)
-            workers = self.context.scheduler.count
             store = LOCAL if self.context.folder.local else OBJECT_STORE
             self.expected = estimate(corpus, self.params, self.banding, workers, store)
             # What is published must not know on how many workers it was made.

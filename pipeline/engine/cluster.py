@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from math import inf
@@ -190,11 +191,8 @@ class Workers:
         items: Sequence[Item],
         label: str,
         sizes: Sequence[int] | None = None,
-        meanwhile: Callable[[], object] | None = None,
     ) -> list[Result]:
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""
-        if meanwhile is not None and (self._here or not items):
-            meanwhile()
         if not items:
             return []
         if self._client is None and not self._here:
@@ -202,11 +200,18 @@ class Workers:
                 self.client  # noqa: B018 (connects)
         with self.progress.phase(label, len(items), sizes) as phase:
             results: dict[int, Result] = {}
-            step = Step(label, items, sizes, meanwhile)
-            for index, result in self._results(function, step, phase):
+            for index, result in self._results(function, Step(label, items, sizes), phase):
                 results[index] = result
                 phase.end(index)
         return [results[index] for index in range(len(items))]
+
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """See `corpusmill.pipeline.engine.stage.Scheduler`."""
+        if self._here:
+            result = work()
+            return lambda: result
+        under_way: Future[Result] = self._stack.enter_context(ThreadPoolExecutor(1)).submit(work)
+        return under_way.result
 
     def _results(
         self, function: Callable[[Item], Result], step: Step, phase: Phase
@@ -256,9 +261,6 @@ class Workers:
             self._watch.step = step
             for future in futures:
                 future.add_done_callback(step.inbox.put)
-            if step.meanwhile is not None:
-                own, step.meanwhile = step.meanwhile, None
-                own()
             left = len(indices)
             while left:
                 for future, answer in self._answers(step, futures):

@@ -7,7 +7,7 @@ No clock of another machine is read: a worker is silent if the time of its last 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from queue import SimpleQueue
@@ -35,7 +35,6 @@ class Step:
     label: str
     items: Sequence[Any]
     sizes: Sequence[int] | None = None
-    meanwhile: Callable[[], object] | None = None  # the driver's own work, until it has begun
     keys: dict[str, int] = field(default_factory=dict)  # of tasks under way -> index of the item
     inbox: SimpleQueue[Any] = field(default_factory=SimpleQueue)
     gave_up: WorkError | None = None

@@ -99,8 +99,7 @@ class Scheduler(Protocol):
     `function` and its items travel to other processes: module-level functions, or `functools.partial` of
     them, with small arguments (partition names and folders, never tables). Results come back in the order
     of the items. A task whose worker died is tried again; one that keeps dying raises `WorkError`. `sizes`
-    (bytes per item) turns the progress into MB/s. `meanwhile` is work of the driver's own, done while the tasks run in other
-    processes, or before them in this one. `count`: how many tasks run at a time.
+    (bytes per item) turns the progress into MB/s. `count`: how many tasks run at a time.
     """
 
     @property
@@ -112,8 +111,12 @@ class Scheduler(Protocol):
         items: Sequence[Item],
         label: str,
         sizes: Sequence[int] | None = None,
-        meanwhile: Callable[[], object] | None = None,
     ) -> list[Result]: ...
+
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """Begin work of the driver's own that goes on while tasks run in other processes; what is returned waits for its result.
+        Where tasks run in this process it is done at once."""
+        ...
 
     def close(self, last: Callable[[], Result]) -> list[Result]:
         """End the workers that it has started, which call `last` before that; what it gave there. Further tasks start others."""

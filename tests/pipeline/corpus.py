@@ -78,10 +78,7 @@ class Here:
         items: Sequence[Item],
         label: str,
         sizes: Sequence[int] | None = None,
-        meanwhile: Callable[[], object] | None = None,
     ) -> list[Result]:
-        if meanwhile is not None:
-            meanwhile()
         results: dict[int, Result] = {}
         for index in sorted(range(len(items)), reverse=self.reverse):
             if self.stop_after is not None and self.done == self.stop_after:
@@ -89,6 +86,10 @@ class Here:
             self.done += 1
             results[index] = function(items[index])
         return [results[index] for index in range(len(items))]
+
+    def beside(self, work: Callable[[], Any]) -> Callable[[], Any]:
+        result = work()
+        return lambda: result
 
     def close(self, last: Callable[[], Result]) -> list[Result]:
         return []

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from corpusmill.common.kernel_cache import compiled
 from corpusmill.pipeline.dedup.estimate.corpus import BINS, Corpus, degree_of
-from corpusmill.pipeline.engine.shuffle import starts_of, words
+from corpusmill.pipeline.engine.shuffle import words
 from corpusmill.pipeline.engine.stage import Partition
 from corpusmill.pipeline.text.buffers import one_array
 from corpusmill.pipeline.text.shingling import Shingling
@@ -68,22 +68,33 @@ def index(bounds: I64, hashes: npt.NDArray[np.uint64]) -> Index:
     """The inverted index of shingle sets, as `Shingling.sets` gives them."""
     sizes = np.diff(bounds)
     # Most shingles are of one document alone: sorting the rest is several times as fast.
-    several = _several(hashes)
-    kept = np.r_[0, np.cumsum(several)][bounds].astype(np.int64)
-    hashes = hashes[several]
+    kept, several = np.empty(len(bounds), np.int64), np.empty(len(hashes), hashes.dtype)
+    hashes = several[: int(_several(bounds, hashes, kept, several))]
     order = np.argsort(hashes)
-    ordered = hashes[order]
-    new = starts_of(ordered)
-    starts = np.r_[np.flatnonzero(new), len(ordered)].astype(np.int64)
-    place = np.empty(len(ordered), np.int64)
-    place[order] = np.cumsum(new) - 1
+    place, starts = np.empty(len(order), np.int64), np.empty(len(order) + 1, np.int64)
+    starts = starts[: int(_places(hashes, order, place, starts)) + 1]
     document = np.repeat(np.arange(len(sizes), dtype=np.int32), np.diff(kept))
     return Index(sizes, kept, place, starts, document[order])
 
 
 @compiled
-def _several(hashes: Any) -> Any:
-    """Whether the lower bits of each hash occur more than once."""
+def _places(hashes: Any, order: Any, place: Any, starts: Any) -> Any:
+    """Number the distinct hashes, which are ascending in `order`: each one's number into `place`, where each number begins in
+    `order` into `starts`; how many there are."""
+    count = np.int64(0)
+    for k in range(len(order)):
+        if k == 0 or hashes[order[k]] != hashes[order[k - 1]]:
+            starts[count] = k
+            count += 1
+        place[order[k]] = count - 1
+    starts[count] = len(order)
+    return count
+
+
+@compiled
+def _several(bounds: Any, hashes: Any, kept: Any, several: Any) -> Any:
+    """Put the hashes whose lower bits occur more than once into `several`, and where those of each document begin into `kept`; how
+    many they are."""
     slots = 1024
     while slots < SLOTS and slots < 8 * len(hashes):
         slots *= 2
@@ -92,10 +103,13 @@ def _several(hashes: Any) -> Any:
     for value in hashes:
         slot = value & mask
         seen[slot] = min(2, seen[slot] + 1)
-    result = np.empty(len(hashes), np.bool_)
-    for i in range(len(hashes)):
-        result[i] = seen[hashes[i] & mask] > 1
-    return result
+    count, kept[0] = np.int64(0), 0
+    for d in range(len(bounds) - 1):
+        for i in range(bounds[d], bounds[d + 1]):
+            several[count] = hashes[i]
+            count += seen[hashes[i] & mask] > 1
+        kept[d + 1] = count
+    return count
 
 
 def work_of(found: Index) -> int:

@@ -69,13 +69,13 @@ class MeteredScheduler:
 
     def map(
         self, function: Callable[[Item], Result], items: Sequence[Item], label: str,
-        sizes: Sequence[int] | None = None, meanwhile: Callable[[], object] | None = None,
+        sizes: Sequence[int] | None = None,
     ) -> list[Result]:  # fmt: skip
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""
-        task = partial(metered, self.stage, _phase_of(label, self.stage), function)
-        beside = None if meanwhile is None else METER.phase(DRIVER)(meanwhile)
         with METER.phase(UNDER_WAY):
-            found = self.inner.map(task, items, label, sizes, beside)
+            found = self.inner.map(
+                partial(metered, self.stage, _phase_of(label, self.stage), function), items, label, sizes
+            )
         results: list[Result] = []
         for one in found:
             results.append(one.result)
@@ -85,6 +85,10 @@ class MeteredScheduler:
             for (stage, _), spent in one.account.items():
                 self.booked[stage].workers.add(spent)
         return results
+
+    def beside(self, work: Callable[[], Result]) -> Callable[[], Result]:
+        """See `corpusmill.pipeline.engine.stage.Scheduler`. What it uses while tasks are under way is theirs on the driver."""
+        return self.inner.beside(work)
 
     def close(self, last: Callable[[], Result]) -> list[Result]:
         """See `corpusmill.pipeline.engine.stage.Scheduler`."""

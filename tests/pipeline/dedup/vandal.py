@@ -26,16 +26,14 @@ class Dying(Serial):
         super().__init__()
         self.left = tasks
 
-    def map(
-        self, function: Any, items: Any, label: str, sizes: Any = None, meanwhile: Any = None
-    ) -> list[Any]:
+    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
         def mortal(item: Any) -> Any:
             if self.left == 0:
                 raise Kill
             self.left -= 1
             return function(item)
 
-        return super().map(mortal, items, label, sizes, meanwhile)
+        return super().map(mortal, items, label, sizes)
 
 
 class Mortal:
@@ -121,10 +119,8 @@ class Vandal(Serial):
         super().__init__()
         self.file, self.step = file, step
 
-    def map(
-        self, function: Any, items: Any, label: str, sizes: Any = None, meanwhile: Any = None
-    ) -> list[Any]:
-        results = super().map(function, items, label, sizes, meanwhile)
+    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> list[Any]:
+        results = super().map(function, items, label, sizes)
         if label == self.step:
             data = bytearray(self.file.read())
             data[len(data) // 2] ^= 1

@@ -103,24 +103,25 @@ def appears(file: Path) -> bool:
 
 
 def test_the_driver_works_beside_its_tasks(workers: Workers, tmp_path: Path) -> None:
-    seen = []
-
-    def own() -> None:
-        seen.append(appears(tmp_path / "task"))
+    def own() -> str:
+        assert appears(tmp_path / "task")
         (tmp_path / "driver").touch()
+        return "done"
 
-    assert workers.map(meet, [str(tmp_path)], "meet", meanwhile=own) == ["met"]
-    assert workers.map(square, [], "none", meanwhile=own) == [] and seen == [True, True]
-    with Workers(Cluster(workers=0), progress=Progress(quiet=True)) as here:
-        assert here.map(str, [1], "x", meanwhile=lambda: seen.append(False)) == ["1"]
-    assert seen == [True, True, False]
+    done = workers.beside(own)
+    assert workers.map(meet, [str(tmp_path)], "meet") == ["met"] and done() == "done"
 
     def fails() -> None:
         raise WorkError("the driver's own")
 
-    with pytest.raises(WorkError, match="the driver's own"):
-        workers.map(square, [1, 2, 3], "square", meanwhile=fails)
+    failed = workers.beside(fails)
     assert workers.map(square, [3], "square") == [9]
+    with pytest.raises(WorkError, match="the driver's own"):
+        failed()
+    seen = list[int]()
+    with Workers(Cluster(workers=0), progress=Progress(quiet=True)) as here:
+        found = here.beside(lambda: seen.append(1))
+        assert seen == [1] and found() is None  # at once, where there are no others
 
 
 def test_an_error_travels_as_it_is(workers: Workers) -> None:

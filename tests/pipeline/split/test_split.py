@@ -166,8 +166,8 @@ class Listening(Here):
 
     results: tuple[measure.Measured, ...] = ()
 
-    def map(self, function: Any, items: Any, label: str, sizes: Any = None, meanwhile: Any = None) -> Any:
-        found = super().map(function, items, label, sizes, meanwhile)
+    def map(self, function: Any, items: Any, label: str, sizes: Any = None) -> Any:
+        found = super().map(function, items, label, sizes)
         self.results = tuple(found) if label == "split" else self.results
         return found
 

@@ -26,11 +26,8 @@ class Serial:
     count = 1
 
     def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], label: str, sizes: Any = None,
-        meanwhile: Any = None,
-    ) -> list[Any]:  # fmt: skip
-        if meanwhile is not None:
-            meanwhile()
+        self, function: Callable[[Any], Any], items: Sequence[Any], label: str, sizes: Any = None
+    ) -> list[Any]:
         return [function(item) for item in items]
 
     def close(self, last: Callable[[], Any]) -> list[Any]:
