@@ -116,10 +116,9 @@ class Filtering:
     def _measured(self, docs: pa.Table) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """(signals, spans that line rules cut: row in `docs`, first byte, end, rule; see `LineRules.measure`)."""
         schema = signals_schema(self.specs)
-        apart = {
-            spec.name for spec in OVER_SIGNALS
-        }  # looks at the others alone: measured of all documents at once
-        first_schema = pa.schema([field for field in schema if field.name not in apart])
+        # Those over the others are worked out of all documents at once.
+        over = {spec.name for spec in OVER_SIGNALS}
+        first_schema = pa.schema([field for field in schema if field.name not in over])
         tables, scored, cuts, row = [], [], [np.empty((0, 4), np.int64)], 0
         for chunk in docs.select(["doc_id", "source", "url", "text"]).to_batches():
             for first, last in spans(chunk["text"]):
@@ -151,6 +150,5 @@ class Filtering:
         signals = pa.concat_tables(tables).combine_chunks()
         columns = {name: signals[name].chunk(0) for name in signals.column_names}
         columns |= self.over_signals.columns(columns, np.concatenate(scored))
-        return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema), np.concatenate(
-            cuts
-        )
+        signals = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+        return signals, np.concatenate(cuts)

@@ -151,7 +151,7 @@ def _spread(found: Failures, signals: pa.Table) -> None:
 
 
 def _bulk(values: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """The 0.5 % and 99.5 % quantile of each row, interpolated as `np.quantile` does, which takes two to three times as long."""
+    """The 0.5 % and 99.5 % quantile of each row, to the bit those of `np.quantile`, with one sort for both."""
     ordered = np.sort(values, axis=1)
     last, found = values.shape[1] - 1, []
     for share in (0.005, 0.995):

@@ -321,10 +321,9 @@ def _hidden(
             for j in range(i + 1, min(size, i + grams)):
                 h = h * _STEP + line[j]
                 own = remainder(h, bucket, inverse) if many else np.int64(h % np.uint64(bucket))
+                # No branch: which n-grams were pruned is hard to guess for a processor.
                 ids[fill] = _row(model, own)
-                fill += (
-                    ids[fill] >= 0
-                )  # no branch: which n-grams were pruned is hard to guess for a processor
+                fill += ids[fill] >= 0
     _add(model, ids, fill, hidden)
     count += fill
     if count > 0:

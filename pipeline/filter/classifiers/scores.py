@@ -137,9 +137,8 @@ class Reading(NamedTuple):
     words: Words
     ranges: Array  # int64[R, 2]: words of each window, or of each whole text; none without words
     owner: Array  # int64[D + 1]: ranges of each document
-    pieces: tuple[
-        Array, Array, Array
-    ]  # where windows or texts begin and end in the text, int64[D + 1] those of each document
+    # Where windows or whole texts begin and end in the bytes; int64[D + 1]: those of each document.
+    pieces: tuple[Array, Array, Array]
 
     def sentences(self) -> tuple[Array, Array]:
         """(int64[S, 2] words of each sentence, int64[D + 1] sentences of each document)."""

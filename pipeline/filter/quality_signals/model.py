@@ -87,12 +87,8 @@ class SignalModel(NamedTuple):
 def _floats(column: Any) -> Array:
     """float64[D] of an Arrow or NumPy column, NaN for null."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
-        values = (
-            column.to_numpy()
-            if isinstance(column, pa.ChunkedArray)
-            else column.to_numpy(zero_copy_only=False)
-        )
-        return np.asarray(values, np.float64)
+        column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+        return np.asarray(column.to_numpy(), np.float64)
     return np.asarray(column, np.float64)
 
 

@@ -94,19 +94,8 @@ def summed(found: Tokens, parts: Sequence[Array], values: Array, rows: Rows) -> 
     near, listed = _space(int((ranges[:, 1] - ranges[:, 0]).max(initial=BLOCK)))
     sums, squares = np.zeros((len(ranges), LABELS), np.int64), np.zeros(len(ranges), np.int64)
     wide = rows.weights.view(np.uint64), listed.weights.view(np.uint64)
-    _sum(
-        found.hashes,
-        ranges,
-        order,
-        values,
-        (numbers, befores),
-        kept.totals,
-        near,
-        listed,
-        wide,
-        sums,
-        squares,
-    )
+    tokens = found.hashes, values, numbers, befores, kept.totals
+    _sum(tokens, ranges, order, near, listed, wide, sums, squares)
     rows.keep(kept)
     scores = sums / (UNIT * np.sqrt(np.maximum(squares, 1)))[:, None]
     return np.split(scores, np.cumsum([len(part) for part in parts])[:-1])
@@ -193,12 +182,11 @@ def _link(features: Any, count: Any, table: Any, befores: Any) -> None:
 
 @compiled
 def _sum(
-    hashes: Any, ranges: Any, order: Any, values: Any, tokens: Any, kept: Any, near: Any, listed: Any, wide: Any,
-    sums: Any, squares: Any,
-) -> None:  # fmt: skip
+    tokens: Any, ranges: Any, order: Any, near: Any, listed: Any, wide: Any, sums: Any, squares: Any
+) -> None:
     features, lows, highs = near
     starts, befores, table, weights, totals = listed
-    numbers, same = tokens
+    hashes, values, numbers, same, kept = tokens
     rows, fetched = wide  # the model's weights and the block's, two of 64 bits a feature
     mask = np.uint64(len(rows) - 1)
     at = 0

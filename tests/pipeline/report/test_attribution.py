@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corpusmill.pipeline.report.curves import _failing
-from corpusmill.pipeline.report.survey import Failures, Rule, count_failures
+from corpusmill.pipeline.report.survey import Failures, Rule, count_failures, numeric_columns
 from corpusmill.schemas.tables import LEDGER
 
 NAMES = ("a.x", "a.y", "b.z")
@@ -78,3 +78,26 @@ def test_a_curve_adds_up_what_fails_at_each_threshold(
     weights = np.array([[1, size] for _, size in docs], np.int64).reshape(-1, 2)
     found = _failing(values, weights, comparison, np.array(sorted(grid)))
     assert found.tolist() == [weights[~passes(values, limit)].sum(axis=0).tolist() for limit in sorted(grid)]
+
+
+SIGNAL = st.one_of(st.none(), st.floats(width=32), st.sampled_from([0.0, 1.0]))
+
+
+@given(st.integers(0, 40).flatmap(lambda n: st.lists(st.lists(SIGNAL, min_size=n, max_size=n), max_size=4)))
+def test_the_range_of_the_bulk_is_between_two_quantiles(columns: list[list[float | None]]) -> None:
+    """Of signals that are complete, and of those with null, infinite values and none at all."""
+    arrays = {f"signal.{at}": pa.array(values, pa.float32()) for at, values in enumerate(columns)}
+    rows = len(columns[0]) if columns else 0
+    signals = pa.table(
+        {"doc_id": pa.array([""] * rows, pa.string()), **arrays, "count": pa.array(range(rows), pa.int64())}
+    )
+    values = numeric_columns(signals)
+    assert list(values) == [*arrays, "count"]
+    found = count_failures(pa.Table.from_pylist([], schema=LEDGER), signals).spread
+    for name, column in values.items():
+        known = [one for one in signals[name].to_pylist() if one is not None and np.isfinite(one)]
+        np.testing.assert_array_equal(column[np.isfinite(column)], known)
+        if known:
+            assert found[name] == tuple(np.quantile(np.array(known, np.float64), [0.005, 0.995]).tolist())
+        else:
+            assert name not in found
