@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -100,6 +101,10 @@ def measure() -> dict[str, Any]:
         model, label, section, _ = models.classifiers[name]
         return lambda part: scores.measured(name, scores.reading(part, section.input), model, label)
 
+    def all_models(part: pa.LargeStringArray) -> Any:
+        columns = models.languages(part)
+        return columns | models.scores(part, columns, np.ones(len(part), np.bool_))
+
     work: dict[str, Callable[[pa.LargeStringArray], Any]] = {
         "all signals of the text": signals_of_text,
         "language (8 windows of 200 characters), reading included": lambda part: scores.languages(
@@ -109,7 +114,7 @@ def measure() -> dict[str, Any]:
             part, *toxicity
         ),
         "quality, reading included": classify("quality"),
-        "language, toxicity and quality together": models.columns,
+        "language, toxicity and quality together": all_models,
     }
     stage(docs.slice(0, 50))
     before = _memory()
