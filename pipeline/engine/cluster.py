@@ -53,6 +53,7 @@ class Workers:
         self._client: Any = None
         self._watch: Any = None
         self._stack = contextlib.ExitStack()
+        self._begun = False  # whether there may be something to end
 
     def __enter__(self) -> Workers:
         return self
@@ -63,6 +64,8 @@ class Workers:
         self._end()
 
     def _end(self) -> None:
+        if not self._begun:
+            return
         # A cluster that is already gone must not hide the reason. One that is closed in part waits 10 s at the end.
         with held(answer=False), contextlib.suppress(Exception):
             self._stack.close()
@@ -86,6 +89,7 @@ class Workers:
     @property
     def client(self) -> Any:
         if self._client is None:
+            self._begun = True
             with held(answer=True):  # workers that are starting cannot be closed
                 self._client = self._connect()
         return self._client
@@ -210,6 +214,7 @@ class Workers:
         if self._here:
             result = work()
             return lambda: result
+        self._begun = True
         under_way: Future[Result] = self._stack.enter_context(ThreadPoolExecutor(1)).submit(work)
         return under_way.result
 
