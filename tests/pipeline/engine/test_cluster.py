@@ -7,6 +7,8 @@ import gc
 import io
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +24,7 @@ from corpusmill.pipeline.engine.cluster import LITTLE, Workers
 from corpusmill.pipeline.engine.local_workers import PATIENCE, RARELY, collecting_rarely
 from corpusmill.pipeline.engine.progress import Progress
 from corpusmill.schemas.recipe import Cluster
+from tests.conftest import IMPORT_PATH
 
 
 def square(number: int) -> int:
@@ -159,6 +162,17 @@ def test_no_worker_at_all_works_in_this_process() -> None:
     with Workers(Cluster(workers=0), progress=Progress(quiet=True)) as scheduler:
         assert scheduler.map(os.path.basename, ["a/b"], "x") == ["b"]
         assert scheduler._client is None
+
+
+def test_without_workers_no_other_process_is_started() -> None:
+    code = (
+        "import sys\nfrom corpusmill.pipeline.engine.cluster import Workers\nfrom corpusmill.schemas.recipe import Cluster\n"
+        "with Workers(Cluster(workers=0)) as one: assert one.map(str, [1], 'x') == ['1']\n"
+        "with Workers(Cluster(workers=2)): pass\n"
+        "assert 'multiprocessing.resource_tracker' not in sys.modules and 'distributed' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": IMPORT_PATH}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
 def test_piped_progress_is_one_line_a_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 from corpusmill.pipeline.engine.stage import Outcome
+from corpusmill.pipeline.filter import apply as filter_apply
 from corpusmill.pipeline.filter.apply import of_scores
+from corpusmill.pipeline.filter.text.view import spans
 from tests.conftest import ROOT
 from tests.pipeline.filter.helpers import PROSE, apply, documents, stage
 
@@ -26,7 +29,8 @@ PARAMS: dict[str, Any] = {"quality": {"remove_below": 0.2}, "quality_signals": {
 
 def examples() -> list[str]:
     """Texts of the example corpus, in pieces that rules differ on."""
-    files = sorted((ROOT / "examples/corpus/books").glob("*.txt"))[:6]
+    files = sorted((ROOT / "examples/corpus/sources/books").rglob("*.txt"))[:6]
+    assert len(files) == 6
     texts = [file.read_text("utf-8") for file in files]
     return [text[at : at + size] for text in texts for at, size in ((0, 90), (500, 2000), (3000, 400))]
 
@@ -45,6 +49,19 @@ def test_the_same_documents_stay_for_the_same_reasons(keep: list[str] | None) ->
     late = {rule.name for rule in stage(("web", "free"), **params).rules if rule.signal in of_scores()}
     deciding = whole.decisions["rule"].to_pylist()
     assert late & set(deciding) and set(deciding) - late  # some of each kind
+
+
+@pytest.mark.parametrize("score_removed", [True, False])
+def test_a_partition_may_be_read_in_any_pieces(score_removed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = documents(TEXTS + examples())
+    params = {**PARAMS, "score_removed": score_removed, "cut_lines": True}
+    at_once = apply(docs, **params)
+    monkeypatch.setattr(filter_apply, "spans", partial(spans, limit=1_500))
+    in_pieces = apply(docs, **params)
+    assert at_once.signals is not None and len(list(filter_apply.spans(docs["text"].combine_chunks()))) > 9
+    for name in ("kept", "decisions", "signals"):
+        assert getattr(in_pieces, name).equals(getattr(at_once, name)), name
+    assert in_pieces.counters == at_once.counters
 
 
 def test_scores_are_those_of_all_where_no_other_rule_removes() -> None:

@@ -118,3 +118,18 @@ def test_answers_do_not_depend_on_what_else_was_read() -> None:
         model.kept.clear()
         alone = language.identify(texts.slice(n, 1), model, known)
         assert (alone.label[0], alone.score[0]) == (together.label[n], together.score[n])
+
+
+def test_a_row_in_use_is_added_up_before_another_word_takes_it() -> None:
+    """The table is full, and the word that finds it so takes the row of a word just before it."""
+    model, known = shipped()
+    texts = ["the quick river", "the river flussabwärts rivière the"]
+    model.kept.clear()
+    alone = language.identify(pa.array(texts[1:], pa.large_string()), model, known)
+    model.kept.clear()
+    language.identify(pa.array(texts[:1], pa.large_string()), model, known)
+    (kept,) = model.kept
+    kept.used[0] = language_kernel._KEPT
+    found = language.identify(pa.array(texts[1:], pa.large_string()), model, known)
+    assert kept.used[0] < 9  # all were forgotten on the way
+    assert (found.label[0], found.score[0]) == (alone.label[0], alone.score[0])
