@@ -126,6 +126,8 @@ class Deduplication:
         by_first = self.parts(edges, "edges")
         pairs = exact_similarity.groups_of(self.job, by_first)
         pairs = self.load_sets(sketches, edges, sample, heads, by_first, pairs)
+        promise = promised()  # by now it is there, and what went wrong in it is known before the costly steps
+        files = [publish_json(self.context.folder, "plan.json", promise)]
         verified = self.steps(exact_similarity.verify, pairs, "exact similarity")
         labelled, clusters = exact_similarity.label(self.job, verified)
         elected = self.elect(labelled, verified, heads)
@@ -133,8 +135,7 @@ class Deduplication:
         removed = self.removals(sketches, by_url, decided)
         sources = _sources(sketches)
         table, clustered = self.clusters(removed, sources)
-        promise = promised()
-        files = [publish_json(self.context.folder, "plan.json", promise), table]
+        files.append(table)
         steps = Steps(
             self.job, self.context.folder, self.partitions, sources, sketches, edges, verified, elected, removed,
             clustered,

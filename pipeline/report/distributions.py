@@ -142,11 +142,12 @@ def _nearest(seen: Seen, judged: Judged, wanted: Plan) -> None:
     high, low = words(judged.ledger["doc_id"].combine_chunks())
     outcome, shown = judged.ledger["outcome"], judged.ledger.select(["doc_id", "source", "locator"])
     removed, kept = (np.asarray(pc.equal(outcome, name)) for name in (REMOVED, KEPT))
-    chosen: list[tuple[Rule, str, npt.NDArray[np.int64], npt.NDArray[np.float64], Curve]] = []
+    chosen: list[tuple[Curve, str, Counts, npt.NDArray[np.float64], Counts]] = []
     for one in wanted.curves:
         values, here = judged.columns[one.signal], judged.judged_by(one)
         limit = judged.as_stored(one, [one.threshold])[0]
         failed = curve.fails(values, one.comparison, limit)
+        others = judged.others(one)
         for what, mask in ((REMOVED, here & failed & removed), (KEPT, here & ~failed & kept)):
             rows = np.flatnonzero(mask)
             distance = np.abs(values[rows] - limit)
@@ -154,16 +155,17 @@ def _nearest(seen: Seen, judged: Judged, wanted: Plan) -> None:
                 near = distance <= np.partition(distance, wanted.samples - 1)[wanted.samples - 1]
                 rows, distance = rows[near], distance[near]
             order = np.lexsort((low[rows], high[rows], distance))[: wanted.samples]
-            chosen.append((one.rule, what, rows[order], distance[order], one))
-    places = (
-        np.unique(np.concatenate([rows for _, _, rows, _, _ in chosen])) if chosen else np.zeros(0, np.int64)
-    )
+            chosen.append((one, what, rows[order], distance[order], others[rows[order]]))
+    if not chosen:
+        return
+    places = np.unique(np.concatenate([rows for _, _, rows, _, _ in chosen]))
     known = dict(zip(places.tolist(), shown.take(pa.array(places)).to_pylist(), strict=True))
-    for rule, what, rows, distance, one in chosen:
-        values, others = judged.columns[one.signal], judged.others(one)
-        seen.nearest[rule, what] = [
-            {**known[at], "value": float(values[at]), "distance": far, "others": int(others[at])}
-            for at, far in zip(rows.tolist(), distance.tolist(), strict=True)
+    for one, what, rows, distance, others in chosen:
+        values = judged.columns[one.signal][rows]
+        columns = rows.tolist(), values.tolist(), distance.tolist(), others.tolist()
+        seen.nearest[one.rule, what] = [
+            {**known[at], "value": value, "distance": far, "others": count}
+            for at, value, far, count in zip(*columns, strict=True)
         ]
 
 
