@@ -15,6 +15,11 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
+def _none(value: Any) -> bool:
+    """Options that are not used leave no trace in a config as it is kept."""
+    return value is None
+
+
 class RopeScaling(Strict):
     """RoPE beyond the length that a model was trained on: its frequencies changed."""
 
@@ -103,6 +108,35 @@ class ModelConfig(Strict):
         default="none",
         description="layers whose values get a learned vector of the token added; alternate: every other, the last too",
     )
+    window: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=_none,
+        description="positions that a position of a local layer attends to, itself among them (512 to 4096); null: no layer is local",
+    )
+    global_every: int | None = Field(
+        default=None,
+        ge=2,
+        exclude_if=_none,
+        description="with `window`: every n-th layer attends to all earlier positions (Gemma 3: 6; OLMo 3: 4); null: all layers are local",
+    )
+    nope_every: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=_none,
+        description="every n-th layer without rotary positions (NoPE; SmolLM3: 4); null: none",
+    )
+    attention_softcap: float | None = Field(
+        default=None,
+        gt=0,
+        exclude_if=_none,
+        description="scores of attention are capped at this, by c x tanh(score / c) (Gemma 2: 50)",
+    )
+    attention_sinks: bool = Field(
+        default=False,
+        exclude_if=lambda value: value is False,
+        description="a learned score of each head that no value belongs to (gpt-oss)",
+    )
     tie_embeddings: bool = True
     reward_head: bool = Field(
         default=False,
@@ -158,6 +192,14 @@ class ModelConfig(Strict):
             raise ValueError(
                 "rope_scaling changes RoPE, and positions is 'learned': set positions to rope or rope_scaling to null"
             )
+        if self.global_every and self.window is None:
+            raise ValueError(
+                f"global_every {self.global_every} sets local layers apart, and window is null: set window, or global_every to null"
+            )
+        if self.nope_every and self.positions != "rope":
+            raise ValueError(
+                "nope_every leaves rotary positions out, and positions is 'learned': set positions to rope or nope_every to null"
+            )
         if self.rope_scaling and self.rope_scaling.kind == "ntk" and self.head_size < 4:
             raise ValueError("rope_scaling.kind ntk needs heads of 4 or more dimensions: set kind to linear")
         if self.moe and self.moe.first >= self.layers:
@@ -191,6 +233,20 @@ class ModelConfig(Strict):
         """Whether layer `layer`, counted from 0, adds an embedding of the token to its values."""
         every = {"none": 0, "alternate": 2, "all": 1}[self.value_embeddings]
         return bool(every) and (self.layers - 1 - layer) % every == 0
+
+    def is_local(self, layer: int) -> bool:
+        """Whether layer `layer`, counted from 0, attends within `window`."""
+        return self.window is not None and not (self.global_every and (layer + 1) % self.global_every == 0)
+
+    @property
+    def windows(self) -> dict[int, int]:
+        """The window of each local layer, by number."""
+        return {n: self.window for n in range(self.layers) if self.window is not None and self.is_local(n)}
+
+    def is_rotated(self, layer: int) -> bool:
+        """Whether layer `layer`, counted from 0, has rotary positions."""
+        nope = self.nope_every and (layer + 1) % self.nope_every == 0
+        return self.positions == "rope" and not nope
 
     def padded(self, vocab_size: int) -> int:
         """Rows of the embedding for a vocabulary."""

@@ -65,6 +65,14 @@ class Cache:
             return None
         return (self._order[:span] <= self.positions[:, :, None])[:, None]
 
+    def near(self, mask: Tensor | None, window: int) -> Tensor | None:
+        """`mask`, which `begin` returned for the last call, for layers whose positions attend to `window` ones, themselves among them."""
+        span = self._keys[0].shape[2]
+        if span <= window:
+            return mask
+        order, own = self._order[:span], self.positions[:, :, None]
+        return ((order <= own) & (order > own - window))[:, None]
+
     def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write the new positions' k and v [B, K, T, D] of a layer; all of the rows' so far, [B, K, S, D]."""
         return self.write(layer, torch.cat((k.to(v.dtype), v), dim=1).transpose(1, 2))

@@ -72,7 +72,8 @@ class Fused:
         """Whether this is written for such a model."""
         plain = config.norm == "rmsnorm" and config.positions == "rope" and not config.bias
         others = config.moe or any(config.has_value_embedding(n) for n in range(config.layers))
-        return plain and not others
+        scores = config.window or config.nope_every or config.attention_softcap or config.attention_sinks
+        return plain and not others and not scores
 
     @staticmethod
     def folds(dtype: torch.dtype, bits: Bits | None) -> bool:

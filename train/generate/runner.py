@@ -101,14 +101,14 @@ class Runner:
         width = max(map(len, tokens))
         padded = tokens if width == 1 else [[*part, *[self.eos_id] * (width - len(part))] for part in tokens]
         rows = torch.tensor(padded, device=self.device)
-        mask = cache.begin(first, len(tokens), width)
+        mask, window = cache.begin(first, len(tokens), width), self.model.config.window
         if self.fused is not None:
             which = torch.tensor(adapters, device=self.device) if any(adapters) else None
             x = self.fused(rows, mask, cache, self.adapters, which)
         else:
-            x = self._layers(
-                rows, cache.positions, Boundaries(mask=mask, cache=cache, positions=cache.positions)
-            )
+            local = None if window is None else Boundaries(mask=cache.near(mask, window))
+            within = Boundaries(mask=mask, cache=cache, positions=cache.positions, local=local)
+            x = self._layers(rows, cache.positions, within)
         cache.advance([len(part) for part in tokens])
         return x
 

@@ -74,9 +74,10 @@ def look_inside(
 def _inside(model: ParallelModel, scored: Tensor, positions: Tensor) -> Inside:
     """What the probes of all processes recorded. `positions`: of each token within its document, which sees those up to it."""
     layers, lowest = model.config.layers, float("-inf")
-    # Of each layer the entropies and the activations; then the positions scored, the logarithms of what they see, and all
-    # positions.
-    sums = torch.zeros(2 * layers + 3, dtype=torch.float64, device=scored.device)
+    # Of each layer the entropies, the activations, and the logarithms of how many positions are attended to; then the positions
+    # scored, and all.
+    sums = torch.zeros(3 * layers + 2, dtype=torch.float64, device=scored.device)
+    windows = model.config.windows
     # Of each layer the highest logit of attention; then that of the head.
     highest = torch.full((layers + 1,), lowest, dtype=torch.float64, device=scored.device)
     for piece in model.parts:
@@ -86,18 +87,19 @@ def _inside(model: ParallelModel, scored: Tensor, positions: Tensor) -> Inside:
             sums[int(number)] = (entropy * scored).sum()
             highest[int(number)] = logit.masked_fill(~scored, lowest).amax()
             sums[layers + int(number)] = activation.double().sum()
+            seen = (positions + 1).clamp(max=windows.get(int(number), positions.shape[1]))
+            sums[2 * layers + int(number)] = (seen.double().log() * scored).sum()
         if piece.probe.highest is not None:
             highest[-1] = piece.probe.highest.masked_fill(~scored, lowest).amax()
-    sums[-3] = scored.sum()
-    sums[-2] = ((positions + 1).double().log() * scored).sum()
+    sums[-2] = scored.sum()
     sums[-1] = scored.numel() // model.parts[0].split.size
     stages = 1
     if model.mesh is not None:
         stages = model.mesh.stages  # which have other layers of the same positions
         dist.all_reduce(sums)
         dist.all_reduce(highest, dist.ReduceOp.MAX)
-    entropies, activations = sums[:-3].view(2, layers) * stages
-    scored_positions, visible, every = sums[-3:]
+    entropies, activations, visible = sums[:-2].view(3, layers) * stages
+    scored_positions, every = sums[-2:]
     # Without a position that sees more than itself there is no maximum.
     share = torch.where(visible > 0, entropies / visible, 1.0)
     mean = entropies / scored_positions.clamp(min=1)

@@ -1,11 +1,13 @@
 """Attention within documents: one function, `attend`, and the kernel that computes it on this device. Rotary positions
 (RoPE, Su et al. 2021), and the scaling of their frequencies for longer texts than those of the original training.
 
-- CPU: `scaled_dot_product_attention` under a mask, the reference that every other path is tested against.
+- CPU: `scaled_dot_product_attention` under a mask, the reference that every other path is tested against; scores that are
+  capped, and sinks, in blocks of queries (`corpusmill.train.model.blockwise`).
 - CUDA in bf16 or fp16: the variable-length kernel of flash attention, given where documents begin (`cu_seqlens`).
 - CUDA otherwise: FlexAttention under a block mask of the documents.
 
-Rows of one document each need none of it: causal attention, by the fastest kernel there is.
+Rows of one document each need none of it: causal attention, by the fastest kernel there is. Local layers (`window`) have boundaries of
+their own beside.
 """
 
 from __future__ import annotations
@@ -14,16 +16,19 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from corpusmill.train.model.blockwise import Scores, blockwise, capped
+
 if TYPE_CHECKING:
-    from corpusmill.schemas.model import RopeScaling
+    from corpusmill.schemas.model import ModelConfig, RopeScaling
 
 FLASH = (8, 0)  # the lowest compute capability with flash attention
+PLAIN: Final = Scores()
 Rotation = tuple[Tensor, Tensor]  # cosine and sine, float32 [B or 1, 1, T, D]
 
 
@@ -95,46 +100,71 @@ class Boundaries(NamedTuple):
     """The documents' boundaries, computed once for all layers; at most one of the first three is set, none if each row is
     one document. `cu_seqlens`: of concatenated rows, possibly followed by documents of length zero."""
 
-    mask: Tensor | None = None  # bool [B, 1, T, T]
+    mask: Tensor | None = None  # bool [B or 1, 1, T, S]
     cu_seqlens: Tensor | None = None  # int32 [documents + 1]
     blocks: Any = None  # FlexAttention's BlockMask
     options: tuple[str, ...] = ()  # with `cu_seqlens`: the names of the kernel's arguments
     seen: list[tuple[Tensor, Tensor]] | None = None  # with `mask`: each layer appends its `attention_figures`
     cache: Earlier | None = None  # `mask` covers its positions too
     positions: Tensor | None = None  # within documents, [B or 1, T], where layers have virtual tokens
+    window: int | None = None  # with `cu_seqlens`: positions that each attends to
+    local: Boundaries | None = None  # of layers with a window; None: no layer has one
+
+    def of(self, local: bool) -> Boundaries:
+        """Those of a layer."""
+        return self.local if local and self.local is not None else self
 
 
 def boundaries(
-    documents: Tensor | None, cu_seqlens: Tensor | None, dtype: torch.dtype, head_dim: int
+    ids: Tensor, documents: Tensor | None, cu_seqlens: Tensor | None, dtype: torch.dtype, config: ModelConfig
 ) -> Boundaries:
-    """For `documents` [B, T] (None: each row is one), with queries of `dtype`; picks the kernel."""
-    if documents is None:
+    """For `documents` [B, T] (None: each row of `ids` [B, T] is one), with queries of `dtype`. Picks the kernel."""
+    found = _boundaries(ids, documents, cu_seqlens, dtype, config, None)
+    window = config.window
+    if window is None:
+        return found
+    if window >= ids.shape[1]:
+        return found._replace(local=found)
+    return found._replace(local=_boundaries(ids, documents, cu_seqlens, dtype, config, window))
+
+
+def _boundaries(
+    ids: Tensor,
+    documents: Tensor | None,
+    cu_seqlens: Tensor | None,
+    dtype: torch.dtype,
+    config: ModelConfig,
+    window: int | None,
+) -> Boundaries:
+    plain, head_dim = not (config.attention_softcap or config.attention_sinks), config.head_size
+    if documents is None and window is None and (plain or ids.device.type != "cuda"):
         return Boundaries()
-    if documents.device.type != "cuda":
-        return Boundaries(mask=document_mask(documents))
+    if ids.device.type != "cuda" or head_dim < 16:  # smaller than FlexAttention's tiles
+        return Boundaries(mask=visible_mask(ids, documents, window))
     flash = torch.cuda.get_device_capability() >= FLASH and head_dim % 8 == 0 and head_dim <= 256
-    if cu_seqlens is not None and flash and dtype in (torch.bfloat16, torch.float16) and _varlen_options():
-        from torch._dynamo import maybe_mark_dynamic  # late: a second, and nothing but CUDA needs it
+    if plain and cu_seqlens is not None and flash and dtype in (torch.bfloat16, torch.float16):
+        options = _varlen_options()
+        if options and (window is None or "window_size" in options):
+            from torch._dynamo import maybe_mark_dynamic  # late: a second, and nothing but CUDA needs it
 
-        # Else the first layer is compiled for the first number of documents, and again for the next.
-        maybe_mark_dynamic(cu_seqlens, 0)
-        return Boundaries(cu_seqlens=cu_seqlens, options=_varlen_options())
-    if head_dim < 16:  # smaller than FlexAttention's tiles
-        return Boundaries(mask=document_mask(documents))
-    return Boundaries(blocks=block_mask(documents))
+            # Else the first layer is compiled for the first number of documents, and again for the next.
+            maybe_mark_dynamic(cu_seqlens, 0)
+            return Boundaries(cu_seqlens=cu_seqlens, options=options, window=window)
+    return Boundaries(blocks=block_mask(ids, documents, window))
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
-    """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]."""
+def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries, scores: Scores = PLAIN) -> Tensor:
+    """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]. `within`: of this layer."""
     # A branch, not a comparison: the compiler may take numbers of heads for symbols, and the kernels want a bool.
     grouped = True if q.shape[1] != k.shape[1] else False  # noqa: SIM210
     if within.seen is not None and within.mask is not None:
-        within.seen.append(attention_figures(q, k, within.mask))
+        within.seen.append(attention_figures(q, k, within.mask, scores))
     if within.cu_seqlens is not None:
-        return _variable_length(q, k, v, within.cu_seqlens, within.options)
+        return _variable_length(q, k, v, within.cu_seqlens, within)
     if within.blocks is not None:
-        found: Tensor = _flex()(q, k, v, block_mask=within.blocks, enable_gqa=grouped)
-        return found
+        return _by_blocks(q, k, v, within.blocks, grouped, scores)
+    if not scores.plain:
+        return blockwise(q, k, v, within.mask, scores)
     # On CPU, a mask is as fast as is_causal (measured). The last of cached positions sees all of them.
     causal = within.mask is None and q.shape[2] == k.shape[2]
     return F.scaled_dot_product_attention(
@@ -142,16 +172,31 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries) -> Tensor:
     )
 
 
-def attention_figures(q: Tensor, k: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def attention_figures(q: Tensor, k: Tensor, mask: Tensor, scores: Scores = PLAIN) -> tuple[Tensor, Tensor]:
     """Of each position's attention, over this process's heads: its entropy in nats, their mean, whose collapse precedes
-    divergence (Zhai et al. 2023); and its highest logit, q k / sqrt(D). Both float32 [B, T]. For few positions, since all
-    H x T x T weights exist at once."""
+    divergence (Zhai et al. 2023); and its highest score, q k / sqrt(D), before it is capped. Both float32 [B, T]. For few positions,
+    since all H x T x T weights exist at once."""
     with torch.autocast(q.device.type, enabled=False):
         k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
-        scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
-    scores = scores.masked_fill(~mask, float("-inf"))
-    entropy: Tensor = torch.special.entr(scores.softmax(-1))
-    return entropy.sum(-1).mean(1), scores.amax((1, 3))
+        raw = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
+    raw = raw.masked_fill(~mask, float("-inf"))
+    found = capped(raw, scores.softcap).masked_fill(~mask, float("-inf"))
+    if scores.sinks is not None:
+        sinks = scores.sinks.float()[:, None, None].expand(*found.shape[:3], 1)
+        found = torch.cat((found, sinks), dim=-1)
+    entropy: Tensor = torch.special.entr(found.softmax(-1))
+    return entropy.sum(-1).mean(1), raw.amax((1, 3))
+
+
+def visible_mask(ids: Tensor, documents: Tensor | None, window: int | None = None) -> Tensor:
+    """bool [B or 1, 1, T, T]: position i sees j if j <= i, both belong to one document (None: each row of `ids` [B, T] is one), and
+    with a window i - j is less than that."""
+    if documents is None:
+        T = ids.shape[1]
+        mask = torch.ones(T, T, dtype=torch.bool, device=ids.device).tril()[None, None]
+    else:
+        mask = document_mask(documents)
+    return mask if window is None else mask & mask.new_ones(mask.shape[-2:]).triu(1 - window)
 
 
 def document_mask(documents: Tensor, ancestors: Tensor | None = None) -> Tensor:
@@ -166,18 +211,43 @@ def document_mask(documents: Tensor, ancestors: Tensor | None = None) -> Tensor:
     return (same & torch.ones(T, T, dtype=torch.bool, device=documents.device).tril())[:, None]
 
 
-def block_mask(documents: Tensor) -> Any:
-    """The same for FlexAttention (Dong et al. 2024): it skips blocks of 128 x 128 that hold nothing."""
+def block_mask(ids: Tensor, documents: Tensor | None, window: int | None = None) -> Any:
+    """`visible_mask` for FlexAttention (Dong et al. 2024): it skips blocks of 128 x 128 that hold nothing."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     # Eager, it would make the whole T x T mask.
-    make = _compiled(create_block_mask) if documents.is_cuda else create_block_mask
+    make = _compiled(create_block_mask) if ids.is_cuda else create_block_mask
 
     def visible(row: Tensor, _head: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (i >= j) & (documents[row, i] == documents[row, j])
+        seen = i >= j
+        if window is not None:
+            seen = seen & (i - j < window)
+        return seen if documents is None else seen & (documents[row, i] == documents[row, j])
 
-    B, T = documents.shape
-    return make(visible, B, None, T, T, device=str(documents.device))
+    B, T = (1, ids.shape[1]) if documents is None else documents.shape
+    return make(visible, B, None, T, T, device=str(ids.device))
+
+
+def _by_blocks(q: Tensor, k: Tensor, v: Tensor, blocks: Any, grouped: bool, scores: Scores) -> Tensor:
+    """FlexAttention; sinks take their share afterwards, from the logarithm of the softmax's denominator."""
+    if scores.plain:
+        found: Tensor = _flex()(q, k, v, block_mask=blocks, enable_gqa=grouped)
+        return found
+    softcap = scores.softcap
+
+    def change(score: Tensor, _row: Tensor, _head: Tensor, _i: Tensor, _j: Tensor) -> Tensor:
+        return capped(score, softcap)
+
+    from torch.nn.attention.flex_attention import AuxRequest
+
+    made: tuple[Tensor, Any] = _flex()(
+        q, k, v, change, block_mask=blocks, enable_gqa=grouped, return_aux=AuxRequest(lse=True)
+    )
+    out, aux = made
+    if scores.sinks is None:
+        return out
+    share = torch.sigmoid(aux.lse - scores.sinks.float()[:, None])
+    return (out * share[..., None]).to(out.dtype)
 
 
 def sequence_starts(documents: Tensor) -> Tensor:
@@ -191,12 +261,14 @@ def sequence_starts(documents: Tensor) -> Tensor:
     return torch.cat((starts, starts.new_full((capacity - len(starts),), B * T))).to(torch.int32)
 
 
-def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, options: tuple[str, ...]) -> Tensor:
+def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, within: Boundaries) -> Tensor:
     """Rows laid end to end; no document is longer than a row, so T bounds them all without asking the device."""
     from torch.nn.attention.varlen import varlen_attn
 
     B, H, T, D = q.shape
-    causal: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in options else {"is_causal": True}
+    options = within.options
+    before = -1 if within.window is None else within.window - 1
+    causal: dict[str, Any] = {"window_size": (before, 0)} if "window_size" in options else {"is_causal": True}
     if "enable_gqa" in options:
         causal["enable_gqa"] = True if k.shape[1] != H else False  # noqa: SIM210 (see `attend`)
     else:

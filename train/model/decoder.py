@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from corpusmill.train.model.attend import Boundaries, boundaries, document_mask, rotation
+from corpusmill.train.model.attend import Boundaries, boundaries, document_mask, rotation, visible_mask
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
 from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
@@ -84,7 +84,8 @@ class Decoder(nn.Module):
         ids = tokens if ids is None else ids
 
         x = self.embed(tokens, positions, keys) if self.first else tokens
-        rope, within = self.rotation(positions), self.boundaries(x, documents, cu_seqlens, ancestors)
+        rope = self.rotation(positions)
+        within = self.boundaries(ids, x.dtype, documents, cu_seqlens, ancestors, positions)
         if self.adapter is not None and self.adapter.virtual:
             within = within._replace(positions=positions)
         routes = {}
@@ -136,16 +137,31 @@ class Decoder(nn.Module):
         return rotation(positions, config.head_size, config.rope_theta, config.rope_scaling)
 
     def boundaries(
-        self, x: Tensor, documents: Tensor | None, cu_seqlens: Tensor | None, ancestors: Tensor | None = None
+        self,
+        ids: Tensor,
+        dtype: torch.dtype,
+        documents: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        ancestors: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Boundaries:
-        """The documents' boundaries, for the kernel that will compute attention; a probe needs the mask."""
+        """The documents' boundaries in rows of `ids` [B, T], for the kernel that will compute attention, outside of autocast in `dtype`; a
+        probe needs the mask. With `ancestors` a window counts `positions`."""
+        window = self.config.window
         if ancestors is not None and documents is not None:
-            return Boundaries(mask=document_mask(documents, ancestors))
+            mask, local = document_mask(documents, ancestors), None
+            if window is not None and positions is not None:
+                near = positions[:, None, :, None] - positions[:, None, None, :] < window
+                local = Boundaries(mask=mask & near)
+            return Boundaries(mask=mask, local=local)
         if self.probe and documents is not None:
-            return Boundaries(mask=document_mask(documents), seen=self.probe.attention)
-        autocast = torch.is_autocast_enabled(x.device.type)
-        dtype = torch.get_autocast_dtype(x.device.type) if autocast else x.dtype
-        return boundaries(documents, cu_seqlens, dtype, self.config.head_size)
+            seen, local = self.probe.attention, None
+            if window is not None:
+                local = Boundaries(mask=visible_mask(ids, documents, window), seen=seen)
+            return Boundaries(mask=document_mask(documents), seen=seen, local=local)
+        if torch.is_autocast_enabled(ids.device.type):
+            dtype = torch.get_autocast_dtype(ids.device.type)
+        return boundaries(ids, documents, cu_seqlens, dtype, self.config)
 
     @property
     def experts(self) -> dict[int, Experts]:
@@ -162,7 +178,7 @@ class Decoder(nn.Module):
         trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
         frozen = [name for name in shapes if name not in trained]
         top_k = self.config.moe.top_k if self.config.moe else 0
-        return flops_per_token(shapes, length, top_k, frozen=frozen)
+        return flops_per_token(shapes, length, top_k, frozen=frozen, windows=self.config.windows)
 
 
 def _table(rows: int, width: int) -> nn.Embedding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -17,10 +18,12 @@ from corpusmill.common.errors import UserError, nearest
 
 MFU_FORMULA = (
     "tokens/s of one device x (6 x active weights of matrix products, 4 x frozen ones, + 6 x layers x heads x head_dim x"
-    " sequence_length)"
+    " sequence_length; of a local layer with window w its 2 w - w^2 / sequence_length)"
     " / its peak FLOP/s in dense bf16, whatever the precision"
 )
 Shapes = Mapping[str, Sequence[int]]  # of a decoder's parameters, by name
+Windows = Mapping[int, int]  # of local layers, by number
+NO_WINDOWS: Windows = MappingProxyType({})
 
 
 def active_weights(shapes: Shapes, top_k: int = 0) -> float:
@@ -30,24 +33,31 @@ def active_weights(shapes: Shapes, top_k: int = 0) -> float:
 
 
 def flops_per_token(
-    shapes: Shapes, length: int, top_k: int = 0, causal: bool = True, frozen: Collection[str] = ()
+    shapes: Shapes,
+    length: int,
+    top_k: int = 0,
+    causal: bool = True,
+    frozen: Collection[str] = (),
+    windows: Windows = NO_WINDOWS,
 ) -> float:
     """FLOPs of forward and backward for one token of a sequence of `length`.
 
     6 x `active_weights`, and 12 x layers x heads x head_size x length for attention, half of it if `causal` (PaLM,
-    Chowdhery et al. 2022, appendix B). Weights that are `frozen` count 4 x: they have no gradient, and their inputs have one (of the
+    Chowdhery et al. 2022, appendix B), and as much less as the mask has fewer ones where a layer has a window. Weights that are `frozen` count 4 x: they have no gradient, and their inputs have one (of the
     first layer too, here). Boundaries of documents, recomputation and the norms of DoRA's rows are not taken into account.
     """
     active = _active(shapes, top_k)
     still = sum(active.get(name, 0.0) for name in frozen)
-    return 6.0 * sum(active.values()) - 2.0 * still + 3.0 * _attention(shapes, length, causal)
+    return 6.0 * sum(active.values()) - 2.0 * still + 3.0 * _attention(shapes, length, causal, windows)
 
 
-def recomputed_per_token(shapes: Shapes, length: int, top_k: int = 0, causal: bool = True) -> float:
+def recomputed_per_token(
+    shapes: Shapes, length: int, top_k: int = 0, causal: bool = True, windows: Windows = NO_WINDOWS
+) -> float:
     """FLOPs a token of the second forward pass of all layers with `full` activation checkpointing."""
     layers = {name: shape for name, shape in shapes.items() if name.startswith("layers.")}
     weights = sum(map(math.prod, _products(layers).values())) + sum(_of_experts(layers, top_k).values())
-    return 2.0 * weights + _attention(shapes, length, causal)
+    return 2.0 * weights + _attention(shapes, length, causal, windows)
 
 
 def _active(shapes: Shapes, top_k: int) -> dict[str, float]:
@@ -66,10 +76,15 @@ def _of_experts(shapes: Shapes, top_k: int) -> dict[str, float]:
     return {name: math.prod(shape) * top_k / shape[0] for name, shape in shapes.items() if len(shape) == 3}
 
 
-def _attention(shapes: Shapes, length: int, causal: bool) -> float:
+def _attention(shapes: Shapes, length: int, causal: bool, windows: Windows) -> float:
     """FLOPs of the forward pass: q k and the weighted sum of v, 2 for each of their products."""
-    widths = sum(shape[0] for name, shape in shapes.items() if name.endswith("attention.q.weight"))
-    return (2.0 if causal else 4.0) * widths * length
+    total = 0.0
+    for name, shape in shapes.items():
+        if name.endswith("attention.q.weight"):
+            window = min(windows.get(int(name.split(".")[1]), length), length)
+            # The first w positions attend to (w + 1) / 2 on average, the others to w.
+            total += shape[0] * (2 * window - window * window / length)
+    return (2.0 if causal else 4.0) * total
 
 
 class Gpu(NamedTuple):

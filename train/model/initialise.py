@@ -41,7 +41,7 @@ def first_values(
     vocab_size: int,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """`slices` of a parameter of `shape`, float32: norms 1, biases 0; matrices normal with deviation 0.02, those that
+    """`slices` of a parameter of `shape`, float32: norms 1, biases and sinks 0; matrices normal with deviation 0.02, those that
     write into the residual stream divided by sqrt(2 x layers) (GPT-2, Radford et al. 2019). Of adapters
     (`corpusmill.train.model.lora`), B is 0, and A uniform within 1 / sqrt(its columns), as in PEFT.
 
@@ -50,7 +50,7 @@ def first_values(
     """
     if len(shape) == 1:
         size = len(range(*slices[0].indices(shape[0])))
-        return torch.full((size,), 0.0 if name.endswith("bias") else 1.0, device=device)
+        return torch.full((size,), 0.0 if name.endswith(("bias", "sinks")) else 1.0, device=device)
     if name.endswith(".lora_a"):  # the distribution function of a normal number is uniform
         normal = normal_slice(shape, slices, key("init", seed, name), math.sqrt(0.5), device)
         return torch.erf(normal) / math.sqrt(shape[1])

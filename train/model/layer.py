@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from corpusmill.train.model.attend import Boundaries, Rotation, attend, rotate
+from corpusmill.train.model.blockwise import Scores
 from corpusmill.train.model.initialise import mix
 from corpusmill.train.model.lora import LoRALinear
 from corpusmill.train.model.moe import Experts, Routed, squared_relu
@@ -84,17 +85,22 @@ class Attention(nn.Module):
 
     With value embeddings (Jordan et al., modded-nanogpt, 2024) each head's values get a learned vector of the token at
     their position added, times a learned factor: a look-up, which costs memory and next to no time.
+
+    A local layer attends within a window; a layer without rotary positions (NoPE, Kazemnejad et al. 2023) knows the order of tokens from
+    the mask alone. Scores may be capped, and have a sink (`corpusmill.train.model.blockwise`).
     """
 
     tensor_split: ClassVar[dict[str, int]] = {
         **{f"{name}.{part}": 0 for name in "qkv" for part in COLUMNS}, **{f"o.{part}": 1 for part in ROWS},
-        "value_embedding.weight": 1, "value_scale": 0, "prefix_embedding": 1,
+        "value_embedding.weight": 1, "value_scale": 0, "prefix_embedding": 1, "sinks": 0,
     }  # fmt: skip
 
     def __init__(self, config: ModelConfig, number: int, rows: int) -> None:
         super().__init__()
         self.split: Split = WHOLE
-        self.number = number
+        self.number, self.local, self.rotated = number, config.is_local(number), config.is_rotated(number)
+        self.softcap = config.attention_softcap
+        self.sinks = nn.Parameter(torch.zeros(config.heads)) if config.attention_sinks else None
         heads, kv_heads, self.head_dim = config.heads, config.key_value_heads, config.head_size
         self.q = nn.Linear(config.dim, heads * self.head_dim, bias=config.bias)
         self.k = nn.Linear(config.dim, kv_heads * self.head_dim, bias=config.bias)
@@ -118,13 +124,14 @@ class Attention(nn.Module):
             v = v + (self.value_scale[:, None, None] * vectors).to(v.dtype)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
-        if rope is not None:
+        if rope is not None and self.rotated:
             q, k = rotate(q, rope), rotate(k, rope)
         if self.prefix_embedding is not None and within.positions is not None:
             k, v = with_prefix(self.prefix_embedding, k, v, within.positions)
         if within.cache is not None:
             k, v = within.cache.extend(self.number, k, v)
-        return row_parallel(self.o, attend(q, k, v, within).transpose(1, 2).reshape(B, T, -1), self.split)
+        found = attend(q, k, v, within.of(self.local), Scores(self.softcap, self.sinks))
+        return row_parallel(self.o, found.transpose(1, 2).reshape(B, T, -1), self.split)
 
 
 class FeedForward(nn.Module):

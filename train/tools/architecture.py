@@ -40,6 +40,8 @@ def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architectu
         "no architecture of the Hugging Face layout has them",
         value_embeddings="none",
         reward_head=False,
+        attention_softcap=None,
+        attention_sinks=False,
     )
     if model.positions == "learned":
         return _gpt2(model, vocab_rows)
@@ -74,25 +76,44 @@ def require(model: ModelConfig, why: str, **wanted: Any) -> None:
         found = getattr(model.moe, key[4:]) if of_experts else getattr(model, key)
         if found != value:
             shown = key.replace("moe_", "moe.", 1) if of_experts else key
-            raise UserError(f"model.{shown}: {found}: {why} (it would have to be {value})")
+            raise UserError(
+                f"model.{shown}: {found}: {why} (it would have to be {'null' if value is None else value})"
+            )
 
 
 def _dense(model: ModelConfig) -> tuple[str, dict[str, Any]]:
-    if not model.qk_norm:
-        return "LlamaForCausalLM", {
-            "model_type": "llama",
-            "attention_bias": model.bias,
-            "mlp_bias": model.bias,
-        }
-    require(model, "Qwen3, which has model.qk_norm, has no bias in the feed-forward", bias=False)
-    return "Qwen3ForCausalLM", {"model_type": "qwen3", "attention_bias": False, "use_sliding_window": False}
+    """Llama; Qwen3 with QK-norm; SmolLM3 with local layers or without rotary positions in some."""
+    biases = {"attention_bias": model.bias, "mlp_bias": model.bias}
+    if model.qk_norm:
+        require(model, "Qwen3, which has model.qk_norm, has no bias in the feed-forward", bias=False)
+        require(model, "Qwen3, which has model.qk_norm, has rotary positions in every layer", nope_every=None)
+        return "Qwen3ForCausalLM", {"model_type": "qwen3", "attention_bias": False, **_windows(model)}
+    if model.window is None and model.nope_every is None:
+        return "LlamaForCausalLM", {"model_type": "llama", **biases}
+    rotated = [int(model.is_rotated(layer)) for layer in range(model.layers)]
+    return "SmolLM3ForCausalLM", {
+        "model_type": "smollm3",
+        "no_rope_layers": rotated,
+        **biases,
+        **_windows(model),
+    }
+
+
+def _windows(model: ModelConfig) -> dict[str, Any]:
+    if model.window is None:
+        return {"use_sliding_window": False}
+    kinds = [
+        "sliding_attention" if model.is_local(layer) else "full_attention" for layer in range(model.layers)
+    ]
+    # Both count the position itself.
+    return {"use_sliding_window": True, "sliding_window": model.window, "layer_types": kinds}
 
 
 def _experts(model: ModelConfig) -> tuple[str, dict[str, Any]]:
     """Softmax scores: Mixtral, or Qwen3-MoE with QK-norm; sigmoid scores: GLM-4.5, routed as DeepSeek-V3."""
     moe = model.moe
     assert moe is not None
-    require(model, "no architecture with experts has it exactly", bias=False)
+    require(model, "no architecture with experts has it exactly", bias=False, window=None, nope_every=None)
     width = moe.ffn_dim or model.hidden
     if moe.scores == "sigmoid":
         require(model, "GLM-4.5, which has sigmoid scores, has experts in every layer after the first dense ones",
@@ -186,7 +207,7 @@ def _parts(model: ModelConfig, name: str) -> Iterator[Part]:
 
 def _gpt2(model: ModelConfig, vocab_rows: int) -> Architecture:
     require(model, "GPT-2, which has learned positions, has it otherwise",
-            norm="layernorm", bias=True, qk_norm=False, moe=None, key_value_heads=model.heads,
+            norm="layernorm", bias=True, qk_norm=False, moe=None, window=None, key_value_heads=model.heads,
             head_size=model.dim // model.heads)  # fmt: skip
     activations = {"gelu": "gelu_new", "relu2": "relu2"}
     if model.activation not in activations:

@@ -79,25 +79,26 @@ def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[tuple[float, flo
     found = []
     for module, x, rope, within, _ids in kept:
         q, k = (w(x).unflatten(-1, (-1, module.head_dim)).transpose(1, 2) for w in (module.q, module.k))
+        mask = within.of(module.local).mask
         if module.q_norm is not None:
             q, k = module.q_norm(q), module.k_norm(k)
-        if rope is not None:
+        if rope is not None and module.rotated:
             from corpusmill.train.model.attend import rotate
 
             q, k = rotate(q, rope), rotate(k, rope)
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
         scores = (q @ k.transpose(-2, -1)) / math.sqrt(module.head_dim)
-        logs = F.log_softmax(scores.masked_fill(~within.mask, -1e30), -1)
+        logs = F.log_softmax(scores.masked_fill(~mask, -1e30), -1)
         entropy = -(logs.exp() * logs).sum(-1).mean(1)[:, :POSITIONS]
         scored = batch["labels"][:ROWS, :POSITIONS] >= 0
-        seen = within.mask.sum(-1)[:, 0, :POSITIONS].float().log()
-        highest = scores.masked_fill(~within.mask, -1e30).amax((1, 3))[:, :POSITIONS]
+        seen = mask.sum(-1)[:, 0, :POSITIONS].float().log()
+        highest = scores.masked_fill(~mask, -1e30).amax((1, 3))[:, :POSITIONS]
         figures = entropy[scored].mean(), entropy[scored].sum() / seen[scored].sum(), highest[scored].max()
         found.append(tuple(float(figure.detach()) for figure in figures))
     return found
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "glm4", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "glm4", "gpt2", "qwen3 local", "smollm3"])
 def test_it_is_what_whole_rows_give(kind: str) -> None:
     model = model_of(KINDS[kind][1] | ({"max_positions": 200} if kind == "gpt2" else {}), spread=0.3)
     batch = batch_of(4, 200)

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.data.pack import Marks, Rows
 from corpusmill.train.model.attend import Boundaries, attend, boundaries, document_mask, sequence_starts
 
+CONFIG = ModelConfig(dim=256, heads=4, kv_heads=2)
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
@@ -37,7 +39,7 @@ def heads(rows: int, length: int, device: str = "cpu", dtype: torch.dtype = torc
 def test_the_reference_is_each_document_by_itself() -> None:
     documents = packed(2, 40)
     q, k, v = heads(2, 40)
-    found = attend(q, k, v, boundaries(documents, None, q.dtype, 64))
+    found = attend(q, k, v, boundaries(documents, documents, None, q.dtype, CONFIG))
     for row in range(2):
         for number in documents[row].unique():
             at = documents[row] == number
@@ -57,7 +59,7 @@ def test_starts_are_those_that_the_loader_counts() -> None:
 
 
 def test_rows_of_one_document_need_no_mask() -> None:
-    assert boundaries(None, None, torch.float32, 64) == Boundaries()
+    assert boundaries(torch.zeros(2, 16), None, None, torch.float32, CONFIG) == Boundaries()
     q, k, v = heads(2, 16)
     whole = torch.zeros(2, 16, dtype=torch.int64)
     masked = attend(q, k, v, Boundaries(mask=document_mask(whole)))
@@ -72,7 +74,7 @@ def test_kernels_on_cuda_equal_the_reference(dtype: torch.dtype, starts: bool) -
     documents = packed(2, 256)
     q, k, v = heads(2, 256, "cuda", dtype)
     cu_seqlens = sequence_starts(documents).cuda() if starts else None
-    within = boundaries(documents.cuda(), cu_seqlens, dtype, 64)
+    within = boundaries(documents.cuda(), documents.cuda(), cu_seqlens, dtype, CONFIG)
     assert (within.cu_seqlens is not None) == (starts and dtype != torch.float32) and within.mask is None
     found = attend(q, k, v, within)
     exact = [x.detach().double().requires_grad_() for x in (q, k, v)]

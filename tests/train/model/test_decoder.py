@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -91,10 +92,19 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
                 qh, kh = q[:, at], k[:, group]
                 if c.qk_norm:
                     qh, kh = (normed(z, f"layers.{i}.attention.{n}_norm") for z, n in ((qh, "q"), (kh, "k")))
-                if c.positions == "rope":
+                if c.positions == "rope" and not (c.nope_every and (i + 1) % c.nope_every == 0):
                     qh, kh = turned(qh), turned(kh)
-                future = torch.ones(len(row), len(row)).triu(1).bool()
-                heads.append((qh @ kh.T / D**0.5).masked_fill(future, -torch.inf).softmax(-1) @ v[:, group])
+                scores = qh @ kh.T / D**0.5
+                if c.attention_softcap:
+                    scores = c.attention_softcap * (scores / c.attention_softcap).tanh()
+                local = c.window and not (c.global_every and (i + 1) % c.global_every == 0)
+                for a, b in itertools.product(range(len(row)), repeat=2):
+                    if b > a or (local and b <= a - c.window):
+                        scores[a, b] = -torch.inf
+                if c.attention_sinks:
+                    sink = p[f"layers.{i}.attention.sinks"][head].expand(len(row), 1)
+                    scores = torch.cat((scores, sink), -1)
+                heads.append(scores.softmax(-1)[:, : len(row)] @ v[:, group])
             x = x + linear(torch.cat(heads, -1), f"layers.{i}.attention.o")
             h = normed(x, f"layers.{i}.ffn_norm")
             x = x + (experts if c.has_experts(i) else dense)(h, f"layers.{i}.ffn")
@@ -105,6 +115,8 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
 OTHERS: dict[str, dict[str, Any]] = {
     "relu2 and rope": {"activation": "relu2", "norm": "layernorm", "bias": True, "qk_norm": True},
     "value embeddings": {"value_embeddings": "alternate", "kv_heads": 2, "qk_norm": True},
+    "capped": {"attention_softcap": 0.5, "kv_heads": 2},
+    "sinks": {"attention_sinks": True, "window": 7, "global_every": 3, "nope_every": 1},
     "experts without gate": {"preset": "gpt2", "moe": {"experts": 4, "top_k": 3, "every": 2, "shared_experts": 1}},
 }  # fmt: skip
 WRITTEN_OUT = {kind: s for kind, (_, s) in KINDS.items() if "rope_scaling" not in s} | OTHERS
@@ -179,6 +191,19 @@ def test_counts(tied: bool) -> None:
     layer = 32 * 32 + 2 * 32 * 16 + 32 * 32 + 3 * 32 * 48
     assert model.parameter_count == head * (1 if tied else 2) + 2 * (layer + 64) + 32
     assert model.flops_per_token(20) == 6 * (head + 2 * layer) + 6 * 2 * 32 * 20
+
+
+def test_counts_of_local_layers() -> None:
+    """Of 20 positions within a window of 5, the first 5 attend to half of it, the others to all."""
+    config = ModelConfig(dim=32, layers=3, heads=4, window=5, global_every=3)
+    assert config.windows == {0: 5, 1: 5}
+    local, whole = (
+        Decoder(c, 64).flops_per_token(20) for c in (config, ModelConfig(dim=32, layers=3, heads=4))
+    )
+    attended = (5 * 2.5 + 15 * 5) / 20
+    assert whole - local == 2 * 12 * 32 * (10 - attended)
+    wide = config.model_copy(update={"window": 20})
+    assert Decoder(wide, 64).flops_per_token(20) == whole
 
 
 def test_counts_of_other_kinds() -> None:

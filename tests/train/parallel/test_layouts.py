@@ -31,13 +31,18 @@ FREE = {
         "value_embeddings": "alternate",
     }
 }  # fmt: skip
+LOCAL = {
+    "model": {
+        "window": 5, "global_every": 2, "nope_every": 3, "attention_softcap": 2.0, "attention_sinks": True, "kv_heads": 2,
+    }
+}  # fmt: skip
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
 ONE = {"micro_batch": 1}
 CLAMPED = {"optimizer": {"eps": 1e-4, "grad_clip_value": 0.01}}
 
 TWO: list[Case] = [
     ["ddp", {}, {}], ["zero 1", {"zero": 1}, {}], ["zero 2", {"zero": 2}, {}], ["zero 3", {"zero": 3}, GPT2],
-    ["tensor", {"tensor": 2}, {}], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, {}], ["1f1b", {"pipeline": 2}, FREE],
+    ["tensor", {"tensor": 2}, {}], ["local tensor", {"tensor": 2}, LOCAL], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, LOCAL], ["1f1b", {"pipeline": 2}, FREE],
     ["interleaved", {"pipeline": 2, "schedule": "interleaved"}, GPT2],
     ["zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, {}],
     ["zero bubble, one piece", {"pipeline": 2, "schedule": "zero_bubble", "chunks": 1}, {}],

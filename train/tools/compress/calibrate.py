@@ -76,7 +76,7 @@ class Stream:
             ids = rows["tokens"]
             positions = rows.get("positions", torch.arange(ids.shape[1], device=ids.device)[None])
             x = model.embed(ids, positions, None)
-            within = model.boundaries(x, rows.get("documents"), rows.get("cu_seqlens"))
+            within = model.boundaries(ids, x.dtype, rows.get("documents"), rows.get("cu_seqlens"))
             scored = rows["labels"] != IGNORED
             self._parts.append(_Part(x, ids, model.rotation(positions), within, scored))
         self.tokens = sum(int(part.scored.sum()) for part in self._parts)

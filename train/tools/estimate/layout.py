@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.model.flops import Windows
 from corpusmill.train.model.split import Splits, declared_splits
 from corpusmill.train.optim.make import kind_of
 from corpusmill.train.parallel.pipeline import layers_of
@@ -64,6 +65,10 @@ class Shape:
     dropout: float
     top_k: int = 0
     loss_chunk: int | None = None  # tokens whose logits are in memory at once; None: all
+    windows: Windows = field(default_factory=dict)
+    blockwise: bool = (
+        False  # attention with capped scores or sinks (`corpusmill.train.model.blockwise` on a CPU)
+    )
 
     @property
     def parameters(self) -> int:
@@ -132,7 +137,8 @@ def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
         weights.append(Weight(name, tuple(parameter.shape), kind, layer, splits.get(name, ())))
     return Shape(
         tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
-        config.moe.top_k if config.moe else 0, config.loss_chunk,
+        config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows,
+        config.attention_softcap is not None or config.attention_sinks,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from corpusmill.train.model.blockwise import WEIGHTS
 from corpusmill.train.model.flops import Gpu
 from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight
 
@@ -80,6 +81,11 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     activations = kept * layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
     part = layout.tp
     per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
+    if work.cpu and shape.blockwise:  # its masks, a byte each, are all layers'
+        rows = 1 if work.documents else 1 / work.micro_batch
+        per_token += (
+            work.length * rows * len({masked(shape, replace(work, documents=False), n) for n in layers})
+        )
     if stage == 0 and shape.dropout:
         per_token += shape.dim / part  # which are dropped, a byte each
     logits = 0.0
@@ -92,7 +98,20 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         whole = replace(work, checkpointing="none")
         again = max(layer_activations(shape, layout, whole, layer) for layer in layers)
         activations += max(again - logits, 0.0)
+    if work.cpu and shape.blockwise:
+        # In the backward pass of the last layer's attention: what its feed-forward and the loss kept is gone.
+        weights = min(WEIGHTS, work.tokens * shape.heads / part * work.length)
+        gone = work.tokens * work.width * _feed_forward(shape, layers[-1]) / part
+        blocks = weights * (3 * MASTER + (work.width if work.width < MASTER else 0))
+        activations += max(blocks - logits - gone, 0.0)
     return states._replace(activations=activations + per_token * work.tokens, logits=logits)
+
+
+def _feed_forward(shape: Shape, layer: int) -> float:
+    """What a layer's feed-forward keeps of a token, in numbers."""
+    copies = shape.top_k if shape.has_experts(layer) else 1
+    hidden = copies * shape.width(layer, "up") + shape.width(layer, "shared.up")
+    return (4 if shape.width(layer, "gate") else 2) * hidden
 
 
 def of_loss(shape: Shape, layout: Layout, work: Work) -> float:
@@ -172,6 +191,11 @@ def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
     return 8 * n + step
 
 
+def masked(shape: Shape, work: Work, layer: int) -> bool:
+    """Whether a layer's attention has a mask, not the causal one alone."""
+    return work.documents or shape.windows.get(layer, work.length) < work.length
+
+
 def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
     """What a layer keeps of one micro-batch for its backward.
 
@@ -215,8 +239,9 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
         inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
-        if work.cpu and work.documents:
-            inner += e * work.length * layout.tp  # the mask is not cut
+        if work.cpu and not shape.blockwise and masked(shape, work, layer):
+            rows = 1 if work.documents else 1 / work.micro_batch  # without documents, one for all
+            inner += e * work.length * rows * layout.tp  # the mask is not cut
     if work.checkpointing not in ("full", "selective"):
         if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
             inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)

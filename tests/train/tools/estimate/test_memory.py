@@ -89,6 +89,9 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
         {"tie_embeddings": False, "kv_heads": 4, "ffn_dim": 96},
         {"value_embeddings": "all", "kv_heads": 2},
         {"qk_norm": True, "activation": "relu2", "ffn_dim": 256},
+        {"window": 8, "global_every": 3, "nope_every": 3},
+        {"attention_softcap": 20.0, "attention_sinks": True},
+        {"window": 8, "global_every": 2, "attention_sinks": True, "kv_heads": 4},
     ],
 )
 def test_activations_are_what_autograd_keeps(
@@ -212,12 +215,20 @@ def test_experts_are_dealt_out_and_compute_top_k() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_tracked_peak_of_a_step_is_what_is_estimated(precision: str) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"window": 64, "global_every": 4},
+        {"window": 64, "attention_sinks": True, "attention_softcap": 9.0},
+    ],
+)
+def test_the_tracked_peak_of_a_step_is_what_is_estimated(precision: str, more: dict[str, Any]) -> None:
     """Parameters, gradients, states and activations together, at the highest moment of two micro-batches and an update."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
     config, optimizer_config = (
-        ModelConfig(dim=128, layers=4, heads=4, kv_heads=2, ffn_dim=352),
+        ModelConfig(dim=128, layers=4, heads=4, kv_heads=2, ffn_dim=352, **more),
         OptimizerConfig(),
     )
     model = Decoder(config, V)

@@ -37,7 +37,9 @@ from tests.train.test_commands import command
 from tests.train.tools.gguf.llama import logits, read
 
 WIDE = {"dim": 64, "ffn_dim": 96, "heads": 4, "kv_heads": 2, "vocab_multiple": 16}
-EXPRESSED = [kind for kind, (name, _) in KINDS.items() if name in ARCHITECTURES and "yarn" not in kind]
+EXPRESSED = [
+    kind for kind, (name, given) in KINDS.items() if name in ARCHITECTURES and "yarn" not in kind and "window" not in given
+]  # fmt: skip
 
 
 def written(model: Decoder, file: Path, kind: str) -> Path:
@@ -130,6 +132,8 @@ def test_keys_are_those_of_the_model_and_of_its_tokenizer(tmp_path: Path) -> Non
     [
         ({"preset": "gpt2"}, "f16", "model.positions: learned: GGUF is written for Llama's and Qwen3's"),
         ({"moe": MOE}, "f16", "model.moe: "),
+        (KINDS["qwen3 local"][1], "f16", "model.window: 6: GGUF is written for Llama's and Qwen3's"),
+        ({"nope_every": 2}, "f16", "model.nope_every: 2"),
         ({"value_embeddings": "all"}, "f16", "model.value_embeddings: all"),
         ({"norm": "layernorm"}, "f16", "model.norm: layernorm"),
         ({"activation": "gelu"}, "f16", "model.activation: gelu"),
