@@ -15,8 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.batch import micro_batches
-from corpusmill.train.model.attend import Boundaries, attend, boundaries, document_mask, sequence_starts
+from corpusmill.train.model.attend import Boundaries, attend, boundaries, sequence_starts, visible_mask
+from corpusmill.train.model.blockwise import Scores
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.moe import grouped, grouped_mm, one_by_one
 from corpusmill.train.parallel.fsdp import shard
@@ -115,29 +117,39 @@ def _here(parameter: Any) -> Tensor:
 
 
 def variable_length(machine: Machine) -> None:
-    """Attention of packed documents in bf16, given where they begin, equals attention under their mask."""
-    _attention(machine, torch.bfloat16, "cu_seqlens", 3e-2)
+    """Attention of packed documents in bf16, given where they begin, equals attention under their mask, with a window and without."""
+    for window in (None, 20):
+        _attention(machine, torch.bfloat16, "cu_seqlens", 3e-2, {"window": window})
 
 
 def flexible(machine: Machine) -> None:
-    """The same in float32, by FlexAttention, whose block mask is made in compiled code."""
-    _attention(machine, torch.float32, "blocks", 5e-3)
+    """The same in float32, by FlexAttention, whose block mask is made in compiled code; with capped scores and sinks in either type."""
+    for window in (None, 20):
+        _attention(machine, torch.float32, "blocks", 5e-3, {"window": window})
+    more = {"attention_softcap": 2.0, "attention_sinks": True, "window": 20}
+    _attention(machine, torch.float32, "blocks", 5e-3, more)
+    _attention(machine, torch.bfloat16, "blocks", 3e-2, more)
 
 
-def _attention(machine: Machine, dtype: torch.dtype, kernel: str, near: float) -> None:
+def _attention(machine: Machine, dtype: torch.dtype, kernel: str, near: float, more: dict[str, Any]) -> None:
+    config = ModelConfig(dim=256, heads=4, kv_heads=2, **more)
     generator = torch.Generator().manual_seed(3)
     starts = torch.rand(2, 256, generator=generator) < 0.03
     documents = starts.cumsum(1)
     q, k, v = (torch.randn(2, heads, 256, 64, generator=generator).to(dtype) for heads in (4, 2, 2))
     slope = torch.randn(2, 4, 256, 64, generator=generator)
+    sinks = torch.linspace(-1, 1, 4) if config.attention_sinks else None
     exact = [x.double().requires_grad_() for x in (q, k, v)]
-    wanted = attend(exact[0], exact[1], exact[2], Boundaries(mask=document_mask(documents)))
+    under = Boundaries(mask=visible_mask(documents, documents, config.window))
+    wanted = attend(exact[0], exact[1], exact[2], under, Scores(config.attention_softcap, sinks))
     (wanted * slope).sum().backward()
     here = [machine.moved(x).requires_grad_() for x in (q, k, v)]
+    numbers = machine.moved(documents)
     cu_seqlens = machine.moved(sequence_starts(documents)) if kernel == "cu_seqlens" else None
-    within = boundaries(machine.moved(documents), cu_seqlens, dtype, 64)
+    within = boundaries(numbers, numbers, cu_seqlens, dtype, config).of(config.window is not None)
     assert getattr(within, kernel) is not None, f"{kernel} is not used"
-    found = attend(here[0], here[1], here[2], within)
+    scores = Scores(config.attention_softcap, None if sinks is None else machine.moved(sinks))
+    found = attend(here[0], here[1], here[2], within, scores)
     (found * machine.moved(slope)).sum().backward()
     torch.testing.assert_close(found.detach().cpu().double(), wanted.detach(), atol=near, rtol=near)
     for got, want in zip(here, exact, strict=True):

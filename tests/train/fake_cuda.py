@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -272,13 +272,16 @@ def _varlen_attn(
     window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """`torch.nn.attention.varlen.varlen_attn`, document by document."""
-    assert window_size == (-1, 0) and cu_seq_q is cu_seq_k and cu_seq_q.dtype == torch.int32
+    assert window_size[1] == 0 and cu_seq_q is cu_seq_k and cu_seq_q.dtype == torch.int32
     parts = []
     for low, high in pairwise(cu_seq_q.inner.tolist()):
         assert 0 <= high - low <= max_q == max_k
         if high > low:
             q, k, v = (x[low:high].transpose(0, 1)[None] for x in (query, key, value))
-            found = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=enable_gqa)
+            mask = torch.ones(high - low, high - low, dtype=torch.bool, device=CUDA).tril()
+            if window_size[0] >= 0:
+                mask = mask.triu(-window_size[0])
+            found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=enable_gqa)
             parts.append(found[0].transpose(0, 1))
     return torch.cat(parts)
 
@@ -291,5 +294,29 @@ def _create_block_mask(visible: Any, rows: int, heads: None, queries: int, keys:
     return found[:, None]
 
 
-def _flex_attention(q: Tensor, k: Tensor, v: Tensor, block_mask: Tensor, enable_gqa: bool) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=block_mask, enable_gqa=enable_gqa)
+class _Logarithms(NamedTuple):
+    """What `AuxRequest(lse=True)` asks for."""
+
+    lse: Tensor
+
+
+def _flex_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    score_mod: Any = None,
+    *,
+    block_mask: Tensor,
+    enable_gqa: bool,
+    return_aux: Any = None,
+) -> Any:
+    """FlexAttention, with all scores at once if there is more to do than a mask."""
+    if score_mod is None and return_aux is None:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=block_mask, enable_gqa=enable_gqa)
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = (q.float() @ k.float().transpose(-1, -2)) * q.shape[-1] ** -0.5
+    if score_mod is not None:
+        scores = score_mod(scores, *[None] * 4)
+    scores = scores.masked_fill(~block_mask, float("-inf"))
+    found = (scores.softmax(-1) @ v.float()).to(v.dtype)
+    return (found, _Logarithms(scores.logsumexp(-1))) if return_aux is not None else found

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from corpusmill.train.generate.low_bits import Bits, LowBits
 from corpusmill.train.generate.product import Product
-from corpusmill.train.model.attend import rotation
 from corpusmill.train.model.layer import FeedForward, Layer
+from corpusmill.train.model.rope import rotation
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig

@@ -12,13 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from corpusmill.train.model.attend import Boundaries, boundaries, document_mask, rotation, visible_mask
+from corpusmill.train.model.attend import Boundaries, boundaries, document_mask, visible_mask
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
 from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
 from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Probe, Statistics, token_losses
 from corpusmill.train.model.moe import Experts
+from corpusmill.train.model.rope import rotation
 from corpusmill.train.model.split import WHOLE, Split
 from corpusmill.train.model.virtual import with_prompt
 

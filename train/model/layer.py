@@ -15,11 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from corpusmill.train.model.attend import Boundaries, Rotation, attend, rotate
+from corpusmill.train.model.attend import Boundaries, attend
 from corpusmill.train.model.blockwise import Scores
 from corpusmill.train.model.initialise import mix
 from corpusmill.train.model.lora import LoRALinear
 from corpusmill.train.model.moe import Experts, Routed, squared_relu
+from corpusmill.train.model.rope import Rotation, rotate
 from corpusmill.train.model.split import WHOLE, Split
 from corpusmill.train.model.virtual import with_prefix
 

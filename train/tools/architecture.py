@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.model import ModelConfig
-from corpusmill.train.model.attend import ntk_theta
+from corpusmill.train.model.rope import ntk_theta
 
 
 class Part(NamedTuple):

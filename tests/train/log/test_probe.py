@@ -83,7 +83,7 @@ def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[tuple[float, flo
         if module.q_norm is not None:
             q, k = module.q_norm(q), module.k_norm(k)
         if rope is not None and module.rotated:
-            from corpusmill.train.model.attend import rotate
+            from corpusmill.train.model.rope import rotate
 
             q, k = rotate(q, rope), rotate(k, rope)
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)

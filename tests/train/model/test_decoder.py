@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.model import ModelConfig
-from corpusmill.train.model.attend import rotate, rotation
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.losses import IGNORED
+from corpusmill.train.model.rope import rotate, rotation
 from tests.train.models import KINDS, model_of
 from tests.train.models import SMALL as SHAPE
 

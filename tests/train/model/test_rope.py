@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from corpusmill.schemas.model import RopeScaling
-from corpusmill.train.model.attend import frequencies, ntk_theta, rotate, rotation
+from corpusmill.train.model.rope import frequencies, ntk_theta, rotate, rotation
 
 D, THETA = 64, 10_000.0
 PLAIN = frequencies(D, THETA, None)[0]

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from corpusmill.common.errors import UserError
 from corpusmill.train.batch import inputs
 from corpusmill.train.evaluate.batches import sample
-from corpusmill.train.model.attend import Boundaries, Rotation
+from corpusmill.train.model.attend import Boundaries
 from corpusmill.train.model.losses import IGNORED
+from corpusmill.train.model.rope import Rotation
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig

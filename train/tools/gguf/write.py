@@ -21,7 +21,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.data.conversations.model import template_in
 from corpusmill.train.data.opening import run_vocabulary
 from corpusmill.train.evaluate.splits import newest_checkpoint
-from corpusmill.train.model.attend import frequencies
+from corpusmill.train.model.rope import frequencies
 from corpusmill.train.run_folder import TOKENIZER
 from corpusmill.train.tools.architecture import Architecture, architecture, require
 from corpusmill.train.tools.gguf.vocabulary import Vocabulary, vocabulary
