@@ -19,7 +19,7 @@ Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
 
 class ParallelConfig(Strict):
     """`pipeline` x `replicate` x shard x `tensor` processes: what the first, second and last leave is what shards (or
-    replicates, with `zero: 0`). Every layout gives the run of one process, to rounding, and may change on resume."""
+    replicates, with `zero: 0`); of these, `context` neighbours share their sequences. Every layout gives the run of one process, to rounding, and may change on resume."""
 
     zero: Literal[0, 1, 2, 3] = Field(
         default=0,
@@ -32,6 +32,12 @@ class ParallelConfig(Strict):
         default=1,
         ge=1,
         description="processes over which each matrix, the sequence and the vocabulary are split",
+    )
+    context: int = Field(
+        default=1,
+        ge=1,
+        exclude_if=lambda value: value == 1,
+        description="processes that share each sequence, of whose keys and values all are gathered (long context)",
     )
     pipeline: int = Field(default=1, ge=1, description="stages of layers")
     expert: int = Field(default=1, ge=1, description="sharding processes among which the experts are divided")
@@ -71,7 +77,11 @@ class ParallelConfig(Strict):
             ("model.heads", model.heads, "tensor", self.tensor),
             ("model.kv_heads", model.key_value_heads, "tensor", self.tensor),
             ("model.ffn_dim", model.hidden, "tensor", self.tensor),
-            *(("data.sequence_length", length, "tensor", self.tensor) for length in lengths),
+            *(
+                ("data.sequence_length", length, "tensor", self.tensor)
+                for length in lengths
+                if self.context == 1
+            ),
         ]
         if moe:
             parts.append(("model.moe.experts", moe.experts, "expert", self.expert))
@@ -80,6 +90,8 @@ class ParallelConfig(Strict):
             if whole % count:
                 fit = next(n for n in range(count, 0, -1) if whole % n == 0)
                 raise ValueError(f"{key} {count} does not divide {name} {whole}: set {key} to {fit}")
+        if self.context > 1:
+            self._check_context(model, lengths)
         if self.expert > 1 and not moe:
             raise ValueError(
                 f"expert {self.expert}, and the model has no experts: set expert to 1 or give model.moe"
@@ -88,6 +100,20 @@ class ParallelConfig(Strict):
             raise ValueError(
                 f"{self.pieces} pieces (pipeline {self.pipeline} x chunks {self.pieces // self.pipeline}) are more than"
                 f" model.layers {model.layers}: lower pipeline or chunks"
+            )
+
+    def _check_context(self, model: ModelConfig, lengths: list[int]) -> None:
+        """Each process has two chunks of a sequence, which tensor parallelism cuts further."""
+        unit = 2 * self.context * self.tensor
+        for length in lengths:
+            if length % unit:
+                raise ValueError(
+                    f"context {self.context} needs sequences of a multiple of {unit} tokens (2 x context x tensor): set"
+                    f" data.sequence_length {length} to {-(-length // unit) * unit}"
+                )
+        if model.moe and model.moe.balance == "loss":
+            raise ValueError(
+                f"context {self.context}: model.moe.balance: loss is of whole sequences: set it to bias, or context to 1"
             )
 
 

@@ -93,7 +93,7 @@ def inputs(
     documents = torch.split(batch["documents"], micro)
     several = [bool(part.any()) for part in documents]
     names = ("tokens", "labels", *(("documents", "positions") if any(several) else ()))
-    names += ("ancestors",) if "ancestors" in batch else ()
+    names += tuple(name for name in ("ancestors", "places") if name in batch)
     whole = {name: sent.to(batch[name]) for name in names}
     if keys is not None:
         whole["keys"] = sent.to(keys)

@@ -109,7 +109,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     config, model, scaler = state.config, state.model, state.loss_scale
     model.train()
     model.collect_activations(collect_stats or state.limits is not None)
-    parts = micro_batches(batch, config, state.step, state.device)
+    parts = micro_batches(model.own_part(batch), config, state.step, state.device)
     context = partial(computing, config, state.device)
     objective = None if state.objective is None else state.objective.begin(parts, context)
     valid = valid if objective is None else objective.units
@@ -216,7 +216,7 @@ def rehearse(state: TrainState, size: int) -> bool:
     bit-identical to one that is configured with this size."""
     config, model = state.config, state.model.parts[0]
     model.train()
-    batch = rehearsal(size, config.data.sequence_length, config.data.cross_documents)
+    batch = state.model.own_part(rehearsal(size, config.data.sequence_length, config.data.cross_documents))
     keys = torch.zeros(size, dtype=torch.int64)
     fits, spare = True, None
     try:

@@ -39,6 +39,30 @@ def test_two_processes_route_and_balance_as_one(
     assert torch.equal(*biases) and (biases[0] != 0).all()  # an odd number of moves
 
 
+def test_two_processes_that_share_sequences_are_as_one(
+    config: Callable[..., Any], write_config: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A whole run, validation, figures of attention and the switch to one process among it."""
+    model = {"model.dropout": 0.1, "model.window": 6, "model.global_every": 2, "model.attention_sinks": True}
+    settings = {**model, "data.micro_batch": 2, "schedule.steps": 12, "validation.every": 6}
+    shared = {"parallel.context": 2, "output": str(tmp_path / "two")}
+    done = launch(2, "corpusmill.train", write_config(**settings, **shared))
+    assert done.returncode == 0, done.stderr
+    train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "one"))))
+    rows = {name: read_metrics(Folder(tmp_path / name)) for name in ("one", "two")}
+    assert len(rows["one"]) == len(rows["two"]) == 12
+    for one, two in zip(rows["one"], rows["two"], strict=True):
+        for name in ("loss", "grad_norm", "update_norm", "logit_max"):
+            assert two[name] == pytest.approx(one[name], rel=2e-5), (one["step"], name)
+        for name in ("loss_per_source", "attention_entropy", "attention_entropy_share"):
+            assert two[name] == pytest.approx(one[name], rel=2e-5), (one["step"], name)
+    for number in (5, 11):
+        assert rows["two"][number]["validation"] == pytest.approx(rows["one"][number]["validation"], rel=2e-5)
+    Folder(tmp_path / "two/checkpoints/step-000012").delete()
+    found = train(TrainConfig.model_validate(config(**settings, output=str(tmp_path / "two"))))
+    assert found["steps"] == 12 and found["loss"] == pytest.approx(rows["one"][-1]["loss"], rel=2e-5)
+
+
 def test_two_processes_give_the_curve_of_one_and_resume_as_one(
     config: Callable[..., Any], write_config: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ from corpusmill.train.model.blockwise import Scores, blockwise, capped
 
 if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
+    from corpusmill.train.model.split import Context
 
 FLASH = (8, 0)  # the lowest compute capability with flash attention
 PLAIN: Final = Scores()
@@ -48,6 +49,7 @@ class Boundaries(NamedTuple):
     cache: Earlier | None = None  # `mask` covers its positions too
     positions: Tensor | None = None  # within documents, [B or 1, T], where layers have virtual tokens
     window: int | None = None  # with `cu_seqlens`: positions that each attends to
+    context: Context | None = None  # keys and values are gathered from the processes that share the sequences
     local: Boundaries | None = None  # of layers with a window; None: no layer has one
 
     def of(self, local: bool) -> Boundaries:
@@ -55,17 +57,30 @@ class Boundaries(NamedTuple):
         return self.local if local and self.local is not None else self
 
 
+class Part(NamedTuple):
+    """The positions of rows of `length` that this process has of those that share them: `places`, int64 [T / n]."""
+
+    context: Context
+    places: Tensor
+    length: int
+
+
 def boundaries(
-    ids: Tensor, documents: Tensor | None, cu_seqlens: Tensor | None, dtype: torch.dtype, config: ModelConfig
+    ids: Tensor,
+    documents: Tensor | None,
+    cu_seqlens: Tensor | None,
+    dtype: torch.dtype,
+    config: ModelConfig,
+    part: Part | None = None,
 ) -> Boundaries:
     """For `documents` [B, T] (None: each row of `ids` [B, T] is one), with queries of `dtype`. Picks the kernel."""
-    found = _boundaries(ids, documents, cu_seqlens, dtype, config, None)
-    window = config.window
+    given = ids, documents, cu_seqlens, dtype, config, part
+    found, window = _boundaries(*given, None), config.window
     if window is None:
         return found
-    if window >= ids.shape[1]:
+    if window >= (ids.shape[1] if part is None else part.length):
         return found._replace(local=found)
-    return found._replace(local=_boundaries(ids, documents, cu_seqlens, dtype, config, window))
+    return found._replace(local=_boundaries(*given, window))
 
 
 def _boundaries(
@@ -74,15 +89,23 @@ def _boundaries(
     cu_seqlens: Tensor | None,
     dtype: torch.dtype,
     config: ModelConfig,
+    part: Part | None,
     window: int | None,
 ) -> Boundaries:
+    context = None if part is None else part.context
     plain, head_dim = not (config.attention_softcap or config.attention_sinks), config.head_size
-    if documents is None and window is None and (plain or ids.device.type != "cuda"):
+    if documents is None and window is None and part is None and (plain or ids.device.type != "cuda"):
         return Boundaries()
     if ids.device.type != "cuda" or head_dim < 16:  # smaller than FlexAttention's tiles
-        return Boundaries(mask=visible_mask(ids, documents, window))
+        return Boundaries(mask=visible_mask(ids, documents, window, part), context=context)
     flash = torch.cuda.get_device_capability() >= FLASH and head_dim % 8 == 0 and head_dim <= 256
-    if plain and cu_seqlens is not None and flash and dtype in (torch.bfloat16, torch.float16):
+    if (
+        plain
+        and part is None
+        and cu_seqlens is not None
+        and flash
+        and dtype in (torch.bfloat16, torch.float16)
+    ):
         options = _varlen_options()
         if options and (window is None or "window_size" in options):
             from torch._dynamo import maybe_mark_dynamic  # late: a second, and nothing but CUDA needs it
@@ -90,11 +113,13 @@ def _boundaries(
             # Else the first layer is compiled for the first number of documents, and again for the next.
             maybe_mark_dynamic(cu_seqlens, 0)
             return Boundaries(cu_seqlens=cu_seqlens, options=options, window=window)
-    return Boundaries(blocks=block_mask(ids, documents, window))
+    return Boundaries(blocks=block_mask(ids, documents, window, part), context=context)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries, scores: Scores = PLAIN) -> Tensor:
     """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]. `within`: of this layer."""
+    if within.context is not None:
+        k, v = within.context.whole(k, v)
     # A branch, not a comparison: the compiler may take numbers of heads for symbols, and the kernels want a bool.
     grouped = True if q.shape[1] != k.shape[1] else False  # noqa: SIM210
     if within.seen is not None and within.mask is not None:
@@ -128,15 +153,20 @@ def attention_figures(q: Tensor, k: Tensor, mask: Tensor, scores: Scores = PLAIN
     return entropy.sum(-1).mean(1), raw.amax((1, 3))
 
 
-def visible_mask(ids: Tensor, documents: Tensor | None, window: int | None = None) -> Tensor:
-    """bool [B or 1, 1, T, T]: position i sees j if j <= i, both belong to one document (None: each row of `ids` [B, T] is one), and
-    with a window i - j is less than that."""
+def visible_mask(
+    ids: Tensor, documents: Tensor | None, window: int | None = None, part: Part | None = None
+) -> Tensor:
+    """bool [B or 1, 1, T, S]: position i sees j if j <= i, both belong to one document (None: each row of `ids` [B, T] is one), and
+    with a window i - j is less than that. The S keys are those of whole rows, the T queries the same or a `part`."""
+    length = ids.shape[1] if part is None else part.length
+    keys = torch.arange(length, device=ids.device)
+    queries = keys if part is None else part.places
+    mask = queries[:, None] >= keys
+    if window is not None:
+        mask &= queries[:, None] - keys < window
     if documents is None:
-        T = ids.shape[1]
-        mask = torch.ones(T, T, dtype=torch.bool, device=ids.device).tril()[None, None]
-    else:
-        mask = document_mask(documents)
-    return mask if window is None else mask & mask.new_ones(mask.shape[-2:]).triu(1 - window)
+        return mask[None, None]
+    return (mask & (documents[:, queries, None] == documents[:, None, :]))[:, None]
 
 
 def document_mask(documents: Tensor, ancestors: Tensor | None = None) -> Tensor:
@@ -151,21 +181,25 @@ def document_mask(documents: Tensor, ancestors: Tensor | None = None) -> Tensor:
     return (same & torch.ones(T, T, dtype=torch.bool, device=documents.device).tril())[:, None]
 
 
-def block_mask(ids: Tensor, documents: Tensor | None, window: int | None = None) -> Any:
+def block_mask(
+    ids: Tensor, documents: Tensor | None, window: int | None = None, part: Part | None = None
+) -> Any:
     """`visible_mask` for FlexAttention (Dong et al. 2024): it skips blocks of 128 x 128 that hold nothing."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     # Eager, it would make the whole T x T mask.
     make = _compiled(create_block_mask) if ids.is_cuda else create_block_mask
+    places = None if part is None else part.places
 
     def visible(row: Tensor, _head: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        i = i if places is None else places[i]
         seen = i >= j
         if window is not None:
             seen = seen & (i - j < window)
         return seen if documents is None else seen & (documents[row, i] == documents[row, j])
 
-    B, T = (1, ids.shape[1]) if documents is None else documents.shape
-    return make(visible, B, None, T, T, device=str(ids.device))
+    rows, length = (None if documents is None else len(documents)), ids.shape[1]
+    return make(visible, rows, None, length, length if part is None else part.length, device=str(ids.device))
 
 
 def _by_blocks(q: Tensor, k: Tensor, v: Tensor, blocks: Any, grouped: bool, scores: Scores) -> Tensor:

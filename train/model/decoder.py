@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from corpusmill.train.model.attend import Boundaries, boundaries, document_mask, visible_mask
+from corpusmill.train.model.attend import Boundaries, Part, boundaries, document_mask, visible_mask
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
 from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
@@ -20,7 +20,7 @@ from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Probe, Statistics, token_losses
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.rope import rotation
-from corpusmill.train.model.split import WHOLE, Split
+from corpusmill.train.model.split import WHOLE, Context, Split
 from corpusmill.train.model.virtual import with_prompt
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Decoder(nn.Module):
         self.config, self.vocab_size = config, vocab_size
         self.adapter: AdapterConfig | None = None  # set by `corpusmill.train.model.adapters`
         self.split: Split = WHOLE
+        self.context: Context | None = None  # the processes with which this one shares sequences
         self.first, self.last = True, True  # whether it begins with embeddings and ends with the head
         padded = config.padded(vocab_size)
         self.embedding = _table(padded, config.dim)
@@ -72,12 +73,16 @@ class Decoder(nn.Module):
         keys: Tensor | None = None,  # int64 [B]: of dropout (`corpusmill.train.model.layer`); None: none
         ids: Tensor | None = None,  # of a later stage: the token ids, int64 [B, T]
         ancestors: Tensor | None = None,  # bool [B, S, S]: which of a row's documents each sees; None: itself
+        places: Tensor
+        | None = None,  # int64 [B, T]: where in rows that processes share this one's T positions are; `documents` are whole
     ) -> Tensor:
         """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); hidden
         states from a stage without a head.
 
         The value of the loss is the cross entropy alone; in training its gradient is that of all losses (`Statistics`).
         """
+        if positions is None and places is not None:
+            positions = places[:1]
         if positions is None:
             length = tokens.shape[1] * (1 if self.first else self.split.size)
             positions = torch.arange(length, device=tokens.device)[None]
@@ -86,7 +91,7 @@ class Decoder(nn.Module):
 
         x = self.embed(tokens, positions, keys) if self.first else tokens
         rope = self.rotation(positions)
-        within = self.boundaries(ids, x.dtype, documents, cu_seqlens, ancestors, positions)
+        within = self.boundaries(ids, x.dtype, documents, cu_seqlens, ancestors, positions, places)
         if self.adapter is not None and self.adapter.virtual:
             within = within._replace(positions=positions)
         routes = {}
@@ -145,6 +150,7 @@ class Decoder(nn.Module):
         cu_seqlens: Tensor | None = None,
         ancestors: Tensor | None = None,
         positions: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> Boundaries:
         """The documents' boundaries in rows of `ids` [B, T], for the kernel that will compute attention, outside of autocast in `dtype`; a
         probe needs the mask. With `ancestors` a window counts `positions`."""
@@ -162,7 +168,10 @@ class Decoder(nn.Module):
             return Boundaries(mask=document_mask(documents), seen=seen, local=local)
         if torch.is_autocast_enabled(ids.device.type):
             dtype = torch.get_autocast_dtype(ids.device.type)
-        return boundaries(ids, documents, cu_seqlens, dtype, self.config)
+        part = None
+        if places is not None and self.context is not None:
+            part = Part(self.context, places[0], ids.shape[1] * self.context.size)
+        return boundaries(ids, documents, cu_seqlens, dtype, self.config, part)
 
     @property
     def experts(self) -> dict[int, Experts]:

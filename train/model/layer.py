@@ -47,8 +47,8 @@ def dropout(x: Tensor, share: float, keys: Tensor | None, place: int, split: Spl
         return x
     B, T, C = x.shape
     words = -(-C // 4)  # one 64-bit number for four features
-    first = split.rank * T * words
-    index = torch.arange(first, first + T * words, device=x.device)
+    places = split.places(T, x.device)
+    index = (places[:, None] * words + torch.arange(words, device=x.device)).flatten()
     key = mix(keys + place)[:, None]
     bits = mix(mix(index[None] + key) ^ key)
     level = bits.view(B, T, words).view(torch.int16)[:, :, :C]

@@ -7,10 +7,22 @@ column-parallel, 1 row-parallel) and `expert_split` (Lepikhin et al. 2021).
 
 from __future__ import annotations
 
+from typing import Protocol
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 Splits = tuple[tuple[str, int], ...]  # of a parameter: ("expert" or "tensor", dimension)
+
+
+class Context(Protocol):
+    """Processes that share each sequence (`corpusmill.train.parallel.context`)."""
+
+    size: int
+
+    def places(self, own: Tensor, count: int) -> Tensor: ...
+    def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 class Split:
@@ -22,6 +34,12 @@ class Split:
     """
 
     rank, size = 0, 1
+    context: Context | None = None
+
+    def places(self, count: int, device: torch.device) -> Tensor:
+        """int64 [count]: the places in the whole sequence of the positions that this process has outside of the products."""
+        own = torch.arange(self.rank * count, (self.rank + 1) * count, device=device)
+        return own if self.context is None else self.context.places(own, count * self.size)
 
     def gather(self, x: Tensor, exact: bool = False) -> Tensor:
         """[B, T / n, C] -> [B, T, C]; the gradient is summed and scattered. Several processes send both in the type of autocast,

@@ -30,7 +30,7 @@ def fitted(config: TrainConfig, size: int) -> Fitted:
     if not config.parallel.elastic:
         return Fitted(config, size)
     parallel, data = config.parallel, config.data
-    each = parallel.pipeline * parallel.tensor
+    each = parallel.pipeline * parallel.context * parallel.tensor
     batches = sorted({*data.batch_ramp.values(), data.global_batch})
     sizes = [n * each for n in range(1, math.gcd(*batches) + 1) if _lowered(config, n)]
     what = f"batches of {' and '.join(map(str, batches))} sequences in pipeline {parallel.pipeline} x tensor"
@@ -63,9 +63,10 @@ def _lowered(config: TrainConfig, ranks: int) -> TrainConfig | None:
     """The config for this number of data ranks, if there is one."""
     parallel, data = config.parallel, config.data
     batches = [*data.batch_ramp.values(), data.global_batch]
-    if ranks < 1 or ranks % parallel.expert or any(batch % ranks for batch in batches):
+    sharing = ranks * parallel.context  # parameters
+    if ranks < 1 or sharing % parallel.expert or any(batch % ranks for batch in batches):
         return None
-    groups = ranks // parallel.expert
+    groups = sharing // parallel.expert
     replicate = next(n for n in range(parallel.replicate, 0, -1) if groups % n == 0)
     layout = parallel.model_copy(update={"replicate": replicate})
     for micro in range(data.micro_batch, 0, -1):

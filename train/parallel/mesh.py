@@ -1,5 +1,5 @@
 """The processes of a run, one or as many as torchrun started, and their mesh: pipeline x replicate x shard x tensor, with
-the shard axis split in two for experts."""
+the shard axis split in two for experts. Processes that share sequences (context) are neighbours along replicate and shard."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
     from corpusmill.schemas.parallel import ParallelConfig
     from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.parallel.context import Context
 
 
 @dataclass(frozen=True)
 class World:
     """This process's rank among all, and its device.
 
-    Tensor parallelism varies fastest along the ranks, then data, then pipeline stages: neighbours communicate most. The
+    Tensor parallelism varies fastest along the ranks, then context, data, and pipeline stages: neighbours communicate most. The
     processes of one data rank read the same rows.
     """
 
@@ -37,6 +38,7 @@ class World:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     tensor: int = 1
     pipeline: int = 1
+    context: int = 1
     watch: Watch | None = None  # of several processes, and under torchrun
 
     @property
@@ -52,7 +54,7 @@ class World:
     @property
     def copies(self) -> int:
         """Processes that have the same rows."""
-        return self.tensor * self.pipeline
+        return self.tensor * self.context * self.pipeline
 
     @property
     def data_size(self) -> int:
@@ -60,7 +62,7 @@ class World:
 
     @property
     def data_rank(self) -> int:
-        return self.rank // self.tensor % self.data_size
+        return self.rank // (self.tensor * self.context) % self.data_size
 
     def sum(self, *values: float) -> list[float]:
         """Sums over the data ranks, the same in every process. On the CPU, so that no device is waited for."""
@@ -169,7 +171,7 @@ def join(config: TrainConfig, active: int | None = None) -> World:
                 timeout=timedelta(seconds=watch.backstop), device_id=device if device.type == "cuda" else None,
             )  # fmt: skip
         watch.start()
-    return World(rank, active, device, parallel.tensor, parallel.pipeline, watch)
+    return World(rank, active, device, parallel.tensor, parallel.pipeline, parallel.context, watch)
 
 
 def check_batches(config: TrainConfig, data_size: int) -> None:
@@ -199,10 +201,17 @@ def check_batches(config: TrainConfig, data_size: int) -> None:
 
 def data_processes(parallel: ParallelConfig, size: int) -> int:
     """The number of data ranks among `size` processes; raises `UserError` if the layout does not divide them."""
-    each = parallel.pipeline * parallel.tensor
+    inner = parallel.pipeline * parallel.tensor
+    each = inner * parallel.context
     for what, processes, count in (
-        ("parallel: pipeline x tensor", size, each),
-        ("parallel: replicate x expert", size // each, parallel.replicate * parallel.expert),
+        (
+            "parallel: pipeline x context x tensor"
+            if parallel.context > 1
+            else "parallel: pipeline x tensor",
+            size,
+            each,
+        ),
+        ("parallel: replicate x expert", size // inner, parallel.replicate * parallel.expert),
     ):
         if count > processes or processes % count:
             raise UserError(
@@ -222,6 +231,9 @@ class Mesh:
     dense: DeviceMesh
     experts: DeviceMesh | None
     ends: dist.ProcessGroup | None
+    context: Context | None = (
+        None  # the processes that share each sequence; for parameters they are data ranks
+    )
 
     @property
     def stage(self) -> int:
@@ -239,7 +251,8 @@ class Mesh:
         """All that this process is in, but the group of all processes."""
         meshes = [self.dense] if self.experts is None else [self.dense, self.experts]
         found = [group for mesh in meshes for group in mesh.get_all_groups()]
-        return found if self.ends is None else [*found, self.ends]
+        more = [self.ends, None if self.context is None else self.context.group]
+        return [*found, *(group for group in more if group is not None)]
 
     def data(self, expert: bool = False) -> DeviceMesh:
         """The mesh that a parameter (`expert`: a stack of experts) is sharded over: [shard], or [replicate, shard]."""
@@ -251,7 +264,7 @@ def make_mesh(config: ParallelConfig, world: World) -> Mesh:
     """Collective: every process makes the same groups in the same order."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    device, data = world.device.type, world.data_size
+    device, data = world.device.type, world.data_size * config.context
     # Without sharding the shard axis is 1 long and all data-parallel processes are replicas.
     replicate = data if config.zero == 0 else config.replicate
     shard = data // replicate
@@ -271,7 +284,18 @@ def make_mesh(config: ParallelConfig, world: World) -> Mesh:
         pairs = [[place, place + world.size - per_stage] for place in range(per_stage)]
         groups = [dist.new_group(pair) for pair in pairs]
         ends = groups[world.rank % per_stage]
-    mesh = Mesh(config, dense, experts, ends)
+    context = None
+    if config.context > 1:
+        from corpusmill.train.parallel.context import Context
+
+        apart = config.context * config.tensor  # ranks of one data rank in a stage
+        first = world.rank // apart * apart
+        for start in range(0, world.size, apart):
+            for one in range(config.tensor):
+                group = dist.new_group(list(range(start + one, start + apart, config.tensor)))
+                if start == first and one == world.rank % config.tensor:
+                    context = Context(group)
+    mesh = Mesh(config, dense, experts, ends, context)
     if world.watch:  # else PyTorch's own: a part of `watch.timeout` or a multiple of it
         for group in mesh.groups():
             set_timeout(group, timedelta(seconds=world.watch.backstop))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.batch import Batch
 
 BUCKET = 1 << 25  # elements that one all-reduce sends
 
@@ -140,7 +141,7 @@ class ParallelModel:
         if self.pipeline:
             return self.pipeline.backward(batches, weight, objective)
         # DistributedDataParallel takes the mean of the processes' gradients; we want their sum.
-        weight = weight * self.world.data_size if self.plain else weight
+        weight = weight * self.world.size if self.plain else weight
         losses = []
         for number, batch in enumerate(batches, 1):
             last = number == len(batches)
@@ -153,6 +154,10 @@ class ParallelModel:
                 ((loss.sum() if objective is None else objective(loss, number - 1)) * weight).backward()
             losses.append(loss.detach())
         return losses
+
+    def own_part(self, batch: Batch) -> Batch:
+        """Of a data rank's batch what this process computes: a part of each sequence where processes share them."""
+        return batch if self.mesh is None or self.mesh.context is None else self.mesh.context.cut(batch)
 
     def losses(self, batch: Rows) -> Tensor:
         """Losses [B, T] of rows, without dropout, in every process that has them; call it without gradients."""

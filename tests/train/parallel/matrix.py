@@ -40,6 +40,7 @@ CASES = {
             "tensor": {"tensor": 4},
             "pipeline x tensor": {"pipeline": 2, "tensor": 2},
             "interleaved x zero 1": {"pipeline": 2, "schedule": "interleaved", "zero": 1},
+            "context x zero 1": {"context": 2, "zero": 1},
             "experts x hybrid": {"zero": 2, "replicate": 2, "expert": 2},
         },
         {

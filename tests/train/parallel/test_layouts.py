@@ -46,6 +46,8 @@ TWO: list[Case] = [
     ["interleaved", {"pipeline": 2, "schedule": "interleaved"}, GPT2],
     ["zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, {}],
     ["zero bubble, one piece", {"pipeline": 2, "schedule": "zero_bubble", "chunks": 1}, {}],
+    ["context", {"context": 2}, {}], ["context, zero 3", {"context": 2, "zero": 3}, FREE],
+    ["context, local", {"context": 2, "zero": 1}, LOCAL], ["bf16 context", {"context": 2}, BF16],
     ["experts", {"zero": 1, "expert": 2}, MIXED], ["bf16 tensor", {"tensor": 2}, BF16],
     ["bf16 zero 3", {"zero": 3}, BF16], ["bf16 pipeline", {"pipeline": 2}, BF16],
 ]  # fmt: skip
@@ -62,6 +64,9 @@ FOUR: list[Case] = [
     ["tensor x zero bubble", {"tensor": 2, "pipeline": 2, "schedule": "zero_bubble"}, GPT2],
     ["experts of 4", {"zero": 3, "expert": 4}, BIASED], ["experts x tensor", {"zero": 2, "expert": 2, "tensor": 2}, MIXED],
     ["experts x pipeline", {"zero": 3, "expert": 2, "pipeline": 2}, MIXED],
+    ["context 4", {"context": 4}, LOCAL], ["context x tensor", {"context": 2, "tensor": 2}, GPT2],
+    ["context x zero 3", {"context": 2, "zero": 3}, {}], ["context x pipeline", {"context": 2, "pipeline": 2}, FREE],
+    ["context x experts", {"context": 2, "zero": 2, "expert": 2}, BIASED],
 ]  # fmt: skip
 EIGHT: list[Case] = [
     ["3D", {"zero": 3, "tensor": 2, "pipeline": 2, "schedule": "interleaved"}, ONE],
@@ -77,7 +82,7 @@ COMPILED: list[Case] = [
 # What a layout might get wrong: on one process, the gradient of one parameter is 1 % too large.
 BROKEN: list[Case] = [
     ["broken zero 2", {"zero": 2}, {"broken": True}], ["broken tensor", {"tensor": 2}, {"broken": True}],
-    ["broken pipeline", {"pipeline": 2}, {"broken": True}],
+    ["broken pipeline", {"pipeline": 2}, {"broken": True}], ["broken context", {"context": 2}, {"broken": True}],
 ]  # fmt: skip
 
 
@@ -118,6 +123,8 @@ def test_a_layout_is_the_run_of_one_process_and_a_wrong_gradient_is_noticed(
         ({"zero": 1, "expert": 2}, {}, "expert 2, and the model has no experts"),
         ({"expert": 2}, MIXED, "expert 2 needs sharded states: set zero to 1, 2 or 3"),
         ({"replicate": 2}, {}, "replicate 2 has nothing to shard"),
+        ({"context": 5}, {}, "context 5 needs sequences of a multiple of 10 tokens (2 x context x tensor): set data.sequence_length 24 to 30"),
+        ({"context": 2}, MIXED, "context 2: model.moe.balance: loss is of whole sequences: set it to bias, or context to 1"),
         ({"pipeline": 4, "schedule": "interleaved"}, {}, "8 pieces (pipeline 4 x chunks 2) are more than model.layers 4"),
     ],
 )  # fmt: skip

@@ -1,0 +1,68 @@
+"""Context parallelism: each of n processes has an n-th of every sequence, and gathers the keys and values of all (Llama 3, Dubey et
+al. 2024). What stays is the memory of activations divided by n, and masks of documents, of any kind.
+
+A causal mask leaves little work to the first positions and much to the last. So a sequence is cut into 2 n chunks, and process r has
+chunks r and 2 n - 1 - r: all have as much to do ("zigzag").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from corpusmill.train.parallel.tensor import collectives
+
+CUT = ("tokens", "labels", "positions")  # of a batch; documents stay whole, for the mask
+
+
+class Context:
+    """This process's part of sequences that the processes of `group` share."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+
+    def places(self, own: Tensor, count: int) -> Tensor:
+        """The places in the whole sequence of places `own` in this process's part of `count`."""
+        half = count // 2
+        first, second = self.rank * half, (2 * self.size - 1 - self.rank) * half
+        return torch.where(own < half, own + first, own - half + second)
+
+    def cut(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """This process's part of the rows [B, T], with their `places`, int64 [B, T / n]."""
+        rows, length = batch["tokens"].shape
+        places = self.places(torch.arange(length // self.size), length // self.size)
+        parts = {name: batch[name][:, places] for name in CUT if name in batch}
+        return {**batch, **parts, "places": places.expand(rows, -1)}
+
+    def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, K, T / n, D] of this process's positions: those of all, [B, K, T, D], in the order of the text."""
+        both: Tensor = _Gathered.apply(torch.cat((k.to(v.dtype), v), dim=1), self)  # type: ignore[no-untyped-call]
+        found = both.chunk(2, dim=1)
+        return found[0], found[1]
+
+
+class _Gathered(torch.autograd.Function):
+    """[B, n, T / size, D] of each process: [B, n, T, D]; a gradient goes to the process whose positions it is of, and is summed there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, context: Context) -> Tensor:
+        ctx.context = context
+        gather = getattr(collectives(), "all_gather_single", None) or collectives().all_gather_tensor
+        found = collectives().wait_tensor(gather(x.contiguous(), 0, context.group))
+        halves = [part.chunk(2, dim=2) for part in found.chunk(context.size)]
+        return torch.cat([first for first, _ in halves] + [last for _, last in reversed(halves)], dim=2)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_output: Tensor) -> tuple[Tensor, None]:
+        context = ctx.context
+        chunks = grad_output[0].chunk(2 * context.size, dim=2)
+        pairs = zip(chunks[: context.size], reversed(chunks[context.size :]), strict=True)
+        parts = torch.cat([torch.cat(pair, dim=2) for pair in pairs])
+        scatter = getattr(collectives(), "reduce_scatter_single", None) or collectives().reduce_scatter_tensor
+        # Contiguous: gloo sends the memory as it lies.
+        found: Tensor = collectives().wait_tensor(scatter(parts.contiguous(), "sum", 0, context.group))
+        return found, None
