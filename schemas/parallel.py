@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from corpusmill.schemas.manifest import Strict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from corpusmill.schemas.data import DataConfig
     from corpusmill.schemas.model import ModelConfig
 
@@ -69,8 +71,9 @@ class ParallelConfig(Strict):
         looped = self.pipeline > 1 and self.schedule in ("interleaved", "zero_bubble")
         return self.pipeline * (self.chunks if looped else 1)
 
-    def check(self, model: ModelConfig, data: DataConfig) -> None:
-        """Raises `ValueError`, with the number to change, if a model or its sequences cannot be cut so."""
+    def check(self, model: ModelConfig, data: DataConfig, whole_rows: Sequence[str] = ()) -> None:
+        """Raises `ValueError`, with the number to change, if a model or its sequences cannot be cut so. `whole_rows`: sections of the config
+        that need whole sequences."""
         lengths = [data.sequence_length, *data.sequence_ramp.values()]
         moe = model.moe
         parts: list[tuple[str, int, str, int]] = [
@@ -91,7 +94,7 @@ class ParallelConfig(Strict):
                 fit = next(n for n in range(count, 0, -1) if whole % n == 0)
                 raise ValueError(f"{key} {count} does not divide {name} {whole}: set {key} to {fit}")
         if self.context > 1:
-            self._check_context(model, lengths)
+            self._check_context(model, lengths, whole_rows)
         if self.expert > 1 and not moe:
             raise ValueError(
                 f"expert {self.expert}, and the model has no experts: set expert to 1 or give model.moe"
@@ -102,7 +105,7 @@ class ParallelConfig(Strict):
                 f" model.layers {model.layers}: lower pipeline or chunks"
             )
 
-    def _check_context(self, model: ModelConfig, lengths: list[int]) -> None:
+    def _check_context(self, model: ModelConfig, lengths: list[int], whole_rows: Sequence[str]) -> None:
         """Each process has two chunks of a sequence, which tensor parallelism cuts further."""
         unit = 2 * self.context * self.tensor
         for length in lengths:
@@ -111,6 +114,10 @@ class ParallelConfig(Strict):
                     f"context {self.context} needs sequences of a multiple of {unit} tokens (2 x context x tensor): set"
                     f" data.sequence_length {length} to {-(-length // unit) * unit}"
                 )
+        if whole_rows:
+            raise ValueError(
+                f"context {self.context} cuts sequences, and {whole_rows[0]} needs them whole: set context to 1"
+            )
         if model.moe and model.moe.balance == "loss":
             raise ValueError(
                 f"context {self.context}: model.moe.balance: loss is of whole sequences: set it to bias, or context to 1"

@@ -298,14 +298,10 @@ class TrainConfig(Strict):
     @model_validator(mode="after")
     def layout(self) -> TrainConfig:
         try:
-            self.parallel.check(self.model, self.data)
+            sections = ("objective", "distillation", "regularization", "reinforcement")
+            self.parallel.check(self.model, self.data, [key for key in sections if getattr(self, key)])
         except ValueError as error:
             raise ValueError(f"parallel: {error}") from None
-        for key in ("objective", "distillation", "regularization", "reinforcement"):
-            if self.parallel.context > 1 and getattr(self, key) is not None:
-                raise ValueError(
-                    f"parallel.context {self.parallel.context} cuts sequences, which {key} needs whole: set context to 1"
-                )
         return self
 
     @model_validator(mode="after")

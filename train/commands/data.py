@@ -98,7 +98,7 @@ def batch(
 def estimate(
     config: Config,
     gpu: Annotated[str, typer.Option(help="the GPU's name; a wrong one lists those known")] = "H200",
-    count: Annotated[int, typer.Option(min=1, help="GPUs; dp = count / (tp x pp)")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="GPUs; dp = count / (cp x tp x pp)")] = 1,
     mfu: Annotated[float, typer.Option(help="share of the peak FLOP/s that the model gets")] = 0.4,
     price: Annotated[float | None, typer.Option(help="USD per GPU hour")] = None,
     carbon: Annotated[float | None, typer.Option(help="kg CO2e per kWh")] = None,
@@ -116,6 +116,7 @@ def estimate(
     ep: Annotated[
         int | None, typer.Option(min=1, help="data-parallel processes that share the experts")
     ] = None,
+    cp: Annotated[int | None, typer.Option(min=1, help="processes that share each sequence")] = None,
     zero: Annotated[int | None, typer.Option(min=0, max=3, help="ZeRO stage")] = None,
     replicate: Annotated[
         int | None, typer.Option(min=1, help="groups that each shard within themselves")
@@ -154,7 +155,7 @@ def estimate(
 
     loaded = load(TrainConfig, config, set_)
     given: dict[str, Any] = {
-        "tp": tp, "pp": pp, "ep": ep, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
+        "tp": tp, "pp": pp, "ep": ep, "cp": cp, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
     }  # fmt: skip
     layout = replace(Layout.of(loaded.parallel), **{k: v for k, v in given.items() if v is not None})
     terms = Terms(

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from corpusmill.train.parallel.tensor import collectives
+from corpusmill.train.parallel import collectives
 
 CUT = ("tokens", "labels", "positions")  # of a batch; documents stay whole, for the mask
 
@@ -51,8 +51,7 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, context: Context) -> Tensor:
         ctx.context = context
-        gather = getattr(collectives(), "all_gather_single", None) or collectives().all_gather_tensor
-        found = collectives().wait_tensor(gather(x.contiguous(), 0, context.group))
+        found = collectives.functional().wait_tensor(collectives.gathering(x, context.group))
         halves = [part.chunk(2, dim=2) for part in found.chunk(context.size)]
         return torch.cat([first for first, _ in halves] + [last for _, last in reversed(halves)], dim=2)
 
@@ -62,7 +61,5 @@ class _Gathered(torch.autograd.Function):
         chunks = grad_output[0].chunk(2 * context.size, dim=2)
         pairs = zip(chunks[: context.size], reversed(chunks[context.size :]), strict=True)
         parts = torch.cat([torch.cat(pair, dim=2) for pair in pairs])
-        scatter = getattr(collectives(), "reduce_scatter_single", None) or collectives().reduce_scatter_tensor
-        # Contiguous: gloo sends the memory as it lies.
-        found: Tensor = collectives().wait_tensor(scatter(parts.contiguous(), "sum", 0, context.group))
+        found: Tensor = collectives.functional().wait_tensor(collectives.scattering(parts, 0, context.group))
         return found, None

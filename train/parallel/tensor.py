@@ -20,6 +20,7 @@ from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.lora import LoRALinear, complete_columns
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.split import Split, declared_splits
+from corpusmill.train.parallel import collectives
 from corpusmill.train.parallel.mesh import Mesh
 from corpusmill.train.parallel.sharded_parameter import Cut, Cuts
 
@@ -133,44 +134,29 @@ def _gathered(x: Tensor, split: TensorSplit) -> Tensor:
 
 
 def _scattered(x: Tensor, split: TensorSplit) -> Tensor:
-    found: Tensor = collectives().wait_tensor(_scattering(x, split))
+    found: Tensor = collectives.functional().wait_tensor(_scattering(x, split))
     return found
 
 
 def _gathering(x: Tensor, split: TensorSplit) -> Tensor:
     """Begun, not waited for, and so along the first dimension: along another one PyTorch waits, to put it together."""
-    functional = collectives()
-    # The second name is that before PyTorch 2.13.
-    gather = getattr(functional, "all_gather_single", None) or functional.all_gather_tensor
-    found: Tensor = gather(x.contiguous(), 0, split.group)
-    return found
+    return collectives.gathering(x, split.group)
 
 
 def _arrived(x: Tensor, split: TensorSplit) -> Tensor:
     """What `_gathering` began, along the sequence."""
-    return torch.cat(collectives().wait_tensor(x).chunk(split.size), dim=1)
+    return torch.cat(collectives.functional().wait_tensor(x).chunk(split.size), dim=1)
 
 
 def _scattering(x: Tensor, split: TensorSplit) -> Tensor:
     """Begun, not waited for."""
-    functional = collectives()
-    scatter = getattr(functional, "reduce_scatter_single", None) or functional.reduce_scatter_tensor
-    found: Tensor = scatter(x.contiguous(), "sum", 1, split.group)
-    return found
+    return collectives.scattering(x, 1, split.group)
 
 
 def _reduced(x: Tensor, operation: str, split: TensorSplit) -> Tensor:
-    functional = collectives()
+    functional = collectives.functional()
     found: Tensor = functional.wait_tensor(functional.all_reduce(x.contiguous(), operation, split.group))
     return found
-
-
-def collectives() -> Any:
-    """Collectives that torch.compile traces; imported only where there are several processes. The module is private: the
-    public collectives write in place, along dimension 0 alone, and break the compiled graph of a layer."""
-    import torch.distributed._functional_collectives as functional
-
-    return functional
 
 
 class _Sequence(torch.autograd.Function):
@@ -232,7 +218,7 @@ def _overlapped(
         found = [
             g.flatten(0, 1).T @ rows if w else none for g, w, none in zip(grads, wanted, found, strict=True)
         ]
-    return [collectives().wait_tensor(going), *found]
+    return [collectives.functional().wait_tensor(going), *found]
 
 
 # One operation for the compiler, which would take the gathered input from the forward pass, and keep it, and wait at once.
@@ -262,7 +248,7 @@ class Exchange:
     def __call__(self, compute: Callable[[Tensor, Tensor], Tensor], x: Tensor, load: Tensor) -> Tensor:
         """`compute(x, load)` as if this process had all experts: x [N, C], of which the first `load[0]` rows are for
         expert 0, and so on; load int64 [E]. It waits for the device, since the sizes of messages must be known."""
-        functional = collectives()
+        functional = collectives.functional()
         sent = load.view(self.size, -1)
         arriving = torch.empty_like(sent)
         dist.all_to_all_single(arriving, sent.contiguous(), group=self.group)

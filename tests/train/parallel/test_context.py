@@ -1,11 +1,20 @@
-"""How sequences are shared: each position once, the same work for all."""
+"""How sequences are shared: each position once, the same work for all; and what a process then keeps of them."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 import pytest
 import torch
 
 from corpusmill.train.parallel.context import Context
+from corpusmill.train.parallel.mesh import World, join
+from corpusmill.train.parallel.model import ParallelModel, build
+from corpusmill.train.tools.estimate.layout import Layout, shape_of
+from corpusmill.train.tools.estimate.memory import Work, memory
+from tests.forks import launch
+from tests.train.parallel.layouts import LENGTH, VOCAB, batch_of, config_of
 
 
 def part(rank: int, size: int) -> Context:
@@ -39,3 +48,55 @@ def test_rows_are_cut_and_documents_stay_whole() -> None:
     assert found["positions"].tolist() == found["places"].tolist()
     assert torch.equal(found["labels"], found["tokens"] + 1)
     assert found["documents"] is given["documents"] and found["n"] is given["n"]
+
+
+MODELS: list[dict[str, Any]] = [
+    {"kv_heads": 2}, {"qk_norm": True, "window": 6, "global_every": 2}, {"attention_sinks": True, "kv_heads": 2},
+]  # fmt: skip
+LONG = 8 * LENGTH
+
+
+def kept(model: ParallelModel) -> int:
+    """Bytes that a forward pass keeps for the backward, the parameters' own left out."""
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            storages[storage.data_ptr()] = storage
+        return tensor
+
+    rows = {name: value.repeat(1, 8) for name, value in batch_of(0).items() if name in ("tokens", "labels")}
+    rows["positions"] = torch.arange(LONG).expand(len(rows["tokens"]), -1)
+    rows["documents"] = rows["positions"] // 40
+    part = model.own_part(rows)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model.parts[0](**part)
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+def measured() -> None:
+    """In each process: bytes kept with each of the models."""
+    for model in MODELS:
+        config = config_of({"context": 2}, {"model": model, "data": {"sequence_length": LONG}})
+        print(json.dumps(kept(build(config, VOCAB, join(config)))), flush=True)
+
+
+def test_what_a_process_keeps_of_shared_sequences_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "corpusmill.train.tools.estimate.memory.WEIGHTS", 0
+    )  # which the backward pass alone has
+    done = launch(2, f"{__name__}:measured")
+    assert done.returncode == 0, done.stderr
+    assert done.outputs[0] == done.outputs[1]
+    for model, line in zip(MODELS, done.outputs[0].splitlines(), strict=True):
+        config = config_of({}, {"model": model, "data": {"sequence_length": LONG}})
+        work = Work(8, LONG, 8, config.optimizer, precision="fp32", cpu=True, documents=True)
+        shape = shape_of(config.model, VOCAB)
+        found = memory(shape, Layout(cp=2), work)
+        log_softmax = 4 * work.tokens // 2 * shape.vocab
+        assert found.activations + log_softmax == pytest.approx(int(line), rel=0.02)
+        alone = kept(build(config, VOCAB, World()))
+        whole = memory(shape, Layout(), work).activations + 2 * log_softmax
+        assert whole == pytest.approx(alone, rel=0.02)

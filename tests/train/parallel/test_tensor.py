@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from corpusmill.train.parallel import tensor
+from corpusmill.train.parallel import collectives, tensor
 from corpusmill.train.parallel.tensor import TensorSplit
 from tests.conftest import IMPORT_PATH, ROOT
 
@@ -95,7 +95,7 @@ def test_what_is_sent_is_on_its_way_during_products(
     bias: bool, bf16: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = Sent()
-    monkeypatch.setattr(tensor, "_functional", lambda: sent)
+    monkeypatch.setattr(collectives, "functional", lambda: sent)
     monkeypatch.setattr(tensor, "_columns_backward", tensor._overlapped)  # else its products are not seen
     split = of_two(monkeypatch)
     torch.manual_seed(1)
@@ -126,7 +126,7 @@ def test_what_is_sent_is_on_its_way_during_products(
 
 
 def test_the_gathered_sequence_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor, "_functional", Sent)
+    monkeypatch.setattr(collectives, "functional", Sent)
     split = of_two(monkeypatch)
     kept: list[int] = []
     x = torch.randn(2, 3, 8, requires_grad=True)
@@ -137,7 +137,7 @@ def test_the_gathered_sequence_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_frozen_product_costs_no_gathering(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent()
-    monkeypatch.setattr(tensor, "_functional", lambda: sent)
+    monkeypatch.setattr(collectives, "functional", lambda: sent)
     split = of_two(monkeypatch)
     layer = nn.Linear(8, 6).requires_grad_(requires_grad=False)
     x = torch.randn(2, 3, 8, requires_grad=True)
@@ -195,7 +195,7 @@ def test_compiled_code_gathers_again_and_keeps_no_gathered_sequence() -> None:
 def test_a_schedule_that_splits_the_backward_pass_has_products_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tensor, "_functional", Sent)
+    monkeypatch.setattr(collectives, "functional", Sent)
     x = torch.randn(2, 3, 8, requires_grad=True)
     first, second = of_two(monkeypatch, overlap=False).products(x, nn.Linear(8, 6), nn.Linear(8, 5))
     assert not [y for y in (first, second) if "_Columns" in type(y.grad_fn).__name__]

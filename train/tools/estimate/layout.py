@@ -149,8 +149,8 @@ NODE = 8  # GPUs on one fast network, the limit of tensor parallelism
 
 @dataclass(frozen=True)
 class Layout:
-    """`dp` x `tp` x `pp` processes; experts are divided among `ep` of the `dp`. `zero` is the stage of sharding over dp, within
-    each of `replicate` groups of the dp processes. `chunks`: pieces of the model in a process, with `interleaved` and
+    """`dp` x `cp` x `tp` x `pp` processes; `cp` of them share each sequence, and experts are divided among `ep` of the dp x cp. `zero` is the
+    stage of sharding over dp x cp, within each of `replicate` groups of them. `chunks`: pieces of the model in a process, with `interleaved` and
     `zero_bubble`."""
 
     dp: int = 1
@@ -161,22 +161,30 @@ class Layout:
     replicate: int = 1
     schedule: Schedule = "1f1b"
     chunks: int = 2
+    cp: int = 1
 
     @classmethod
     def of(cls, config: ParallelConfig) -> Layout:
         """The layout of a config, with dp 1."""
         return cls(
-            1, config.tensor, config.pipeline, config.expert, config.zero, config.replicate, config.schedule, config.chunks
+            1, config.tensor, config.pipeline, config.expert, config.zero, config.replicate, config.schedule, config.chunks,
+            config.context,
         )  # fmt: skip
 
     @property
     def processes(self) -> int:
-        return self.dp * self.tp * self.pp
+        return self.dp * self.cp * self.tp * self.pp
+
+    @property
+    def sharing(self) -> int:
+        """Processes among which `zero` shards a parameter: for it, those that share sequences are as those that do not."""
+        return self.dp * self.cp
 
     def __str__(self) -> str:
         parts = [f"dp {self.dp}"] + [
             f"{name} {size}"
             for name, size in (
+                ("cp", self.cp),
                 ("tp", self.tp),
                 ("pp", self.pp),
                 ("ep", self.ep),
@@ -194,9 +202,9 @@ class Layout:
         for key, parts, what, whole in (
             ("tp", self.tp, "model.heads", shape.heads), ("tp", self.tp, "model.kv_heads", shape.kv_heads),
             *(("tp", self.tp, "the width of a feed-forward layer,", width) for width in shape.hidden),
-            ("tp", self.tp, "the padded vocabulary", shape.vocab), ("tp", self.tp, "data.sequence_length", length),
+            ("tp", self.tp, "the padded vocabulary", shape.vocab), *self._lengths(length),
             ("ep", self.ep, "model.moe.experts", shape.experts),
-            ("ep x replicate", self.ep * self.replicate, "the data-parallel processes,", self.dp),
+            ("ep x replicate", self.ep * self.replicate, "the data-parallel processes,", self.sharing),
         ):  # fmt: skip
             if whole % parts:
                 fit = next(n for n in range(parts, 0, -1) if whole % n == 0)
@@ -219,6 +227,12 @@ class Layout:
                 f" data.global_batch to {rows * self.pp}"
             )
         return None
+
+    def _lengths(self, length: int) -> list[tuple[str, int, str, int]]:
+        """What must divide the length of a sequence."""
+        if self.cp == 1:
+            return [("tp", self.tp, "data.sequence_length", length)]
+        return [("2 x cp x tp", 2 * self.cp * self.tp, "data.sequence_length", length)]
 
     @property
     def pieces(self) -> int:

@@ -100,11 +100,16 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         activations += max(again - logits, 0.0)
     if work.cpu and shape.blockwise:
         # In the backward pass of the last layer's attention: what its feed-forward and the loss kept is gone.
-        weights = min(WEIGHTS, work.tokens * shape.heads / part * work.length)
-        gone = work.tokens * work.width * _feed_forward(shape, layers[-1]) / part
+        weights = min(WEIGHTS, tokens(layout, work) * shape.heads / part * work.length)
+        gone = tokens(layout, work) * work.width * _feed_forward(shape, layers[-1]) / part
         blocks = weights * (3 * MASTER + (work.width if work.width < MASTER else 0))
         activations += max(blocks - logits - gone, 0.0)
-    return states._replace(activations=activations + per_token * work.tokens, logits=logits)
+    return states._replace(activations=activations + per_token * tokens(layout, work), logits=logits)
+
+
+def tokens(layout: Layout, work: Work) -> int:
+    """Tokens of a micro-batch in one process."""
+    return work.tokens // layout.cp
 
 
 def _feed_forward(shape: Shape, layer: int) -> float:
@@ -122,8 +127,9 @@ def of_loss(shape: Shape, layout: Layout, work: Work) -> float:
     of the logits; compiled not at all); and the gradient of the head, in float32 and as a chunk's product.
     """
     columns = shape.vocab / layout.tp
-    rows = min(work.tokens, shape.loss_chunk or work.tokens)
-    if rows == work.tokens and layout.tp == 1:
+    count = tokens(layout, work)
+    rows = min(count, shape.loss_chunk or count)
+    if rows == count and layout.tp == 1:
         return rows * columns * (work.width if work.compiled else 3 * MASTER)
     low = 0 if work.width == MASTER else work.width
     probabilities = 0 if work.cpu or (work.compiled and layout.tp == 1) else MASTER
@@ -150,7 +156,7 @@ def _states(shape: Shape, units: list[list[Weight]], layout: Layout, work: Work)
     for unit in units:
         for weight in unit:
             here = local(weight, layout)
-            owners = layout.dp // (layout.replicate * (layout.ep if weight.expert else 1))
+            owners = layout.sharing // (layout.replicate * (layout.ep if weight.expert else 1))
             shard = [1 if layout.zero < stage else owners for stage in (1, 2, 3)]
             # With FSDP2 any stage from 1 on shards the master parameters; 1 and 2 keep a gathered copy beside them.
             parameters += MASTER * here / shard[0]
@@ -201,7 +207,7 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
 
     C the residual stream (float32), e bytes of what layers compute. Norms keep their input (and 1 / RMS); products
     their input, which autocast casts once for each product; attention q, k, v, its output and a float for each head;
-    SwiGLU its two inputs, the activated one and their product. Tensor parallelism divides what lies between the
+    SwiGLU its two inputs, the activated one and their product. With context parallelism k and v are those of whole sequences. Tensor parallelism divides what lies between the
     column- and the row-wise product, sequence parallelism the rest (Korthikanti et al. 2022, table 2).
 
     Compiled, what is no product and no attention is computed again: kept are the streams, what the norms put out, and of
@@ -232,13 +238,13 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         inner = e * (2 * q + 2 * kv + (1 + gated) * hidden) + heads
     elif work.compiled:
         outer = 2 * (stream + e * dim)
-        inner = e * (2 * q + 2 * kv + (2 + gated) * hidden) + heads
+        inner = e * (2 * q + 2 * kv * layout.cp + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
         casts = 1 if e == 4 or layout.tp > 1 else 3  # tensor parallelism gathers one for all products
         ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
-        inner = e * (2 * q + 2 * kv + (4 if gated else 2) * hidden) + heads
+        inner = e * (2 * q + 2 * kv * layout.cp + (4 if gated else 2) * hidden) + heads
         if work.cpu and not shape.blockwise and masked(shape, work, layer):
             rows = 1 if work.documents else 1 / work.micro_batch  # without documents, one for all
             inner += e * work.length * rows * layout.tp  # the mask is not cut
@@ -252,7 +258,7 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             inner += MASTER * kv
         if shape.has_experts(layer):  # scores of the router; inputs sent to experts, outputs that come back
             outer += 8.0 * shape.width(layer, "router") + 2 * copies * e * dim
-    return work.tokens * (outer / layout.tp + inner / layout.tp)
+    return tokens(layout, work) * (outer + inner) / layout.tp
 
 
 MOST = 4096  # GPUs
@@ -301,12 +307,14 @@ def fits(need: Memory, gpu: Gpu, headroom: float) -> bool:
 
 
 def layouts(shape: Shape, work: Work, like: Layout, count: int) -> Iterator[Layout]:
-    """Every way to lay a model out on exactly `count` GPUs, tensor parallelism within a node."""
+    """Every way to lay a model out on exactly `count` GPUs, tensor parallelism within a node, sequences cut as in `like`."""
     for tp in divisors(count):
         for pp in divisors(count // tp):
-            dp = count // (tp * pp)
+            dp, left = divmod(count // (tp * pp), like.cp)
+            if left or not dp:
+                continue
             for ep in divisors(dp) if shape.experts else [1]:
-                for zero in range(4 if dp > 1 else 1):
+                for zero in range(4 if dp * like.cp > 1 else 1):
                     layout = replace(like, dp=dp, tp=tp, pp=pp, ep=ep, zero=zero)
                     sizes = shape, work.length, work.global_batch, work.micro_batch
                     if tp <= NODE and layout.refusal(*sizes) is None:
@@ -319,22 +327,37 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
     dp: gradients reduced and parameters gathered, 2 x parameters up to stage 2; stage 3 gathers twice for each
     micro-batch (ZeRO, section 7). tp: 4 all-reduces of the residual stream a layer and micro-batch (Shoeybi et al.
     2019; as much with sequence parallelism), and what is gathered again in the backward pass, half of one for each half of a layer. pp: the stream, there and back. ep: it goes out and comes back twice.
+    cp: keys and values are gathered, their gradients scattered.
     """
     rounds = layout.micro_batches(work.global_batch, work.micro_batch)
-    stream = work.tokens * shape.dim * work.width
+    stream = tokens(layout, work) * shape.dim * work.width
     per_stage = max(len(layers) for layers in layout.stages(shape))
     total = 0.0
     for weight in shape.weights:
-        owners = layout.dp // (layout.ep if weight.expert else 1)
+        owners = layout.sharing // (layout.ep if weight.expert else 1)
         here = local(weight, layout) / (layout.pp if weight.layer is not None else 1)
         gathered = {0: 4, 1: work.width, 2: work.width, 3: 2 * work.width * rounds}[layout.zero]
         reduced = 4 * (rounds if layout.zero >= 2 else 1)
         total += here * (gathered + reduced) * (owners - 1) / owners
     total += 5 * 2 * (layout.tp - 1) / layout.tp * stream * per_stage * rounds
     total += 2 * stream / layout.tp * rounds if layout.pp > 1 else 0
+    total += rounds * sum(
+        gathered_context(shape, layout, work, layer) for layer in layers_of_stage(shape, layout)
+    )
     experts = sum(shape.has_experts(layer) for layer in range(shape.layers)) / layout.pp
     total += 4 * (layout.ep - 1) / layout.ep * stream * shape.top_k * experts * rounds
     return total
+
+
+def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
+    """Bytes that a process sends of a micro-batch in a layer, forward and backward, so that all have the keys and values of all."""
+    own = tokens(layout, work) * 2 * shape.width(layer, "k") / layout.tp * work.width
+    return 2 * (layout.cp - 1) * own
+
+
+def layers_of_stage(shape: Shape, layout: Layout) -> list[int]:
+    """The layers of a stage that has most."""
+    return max(layout.stages(shape), key=len)
 
 
 def divisors(number: int) -> list[int]:

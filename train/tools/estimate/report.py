@@ -96,10 +96,11 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms, asked: bool = Tr
         data.micro_batch, data.sequence_length, data.global_batch, config.optimizer, precision, checkpointing,
         budget, compiled=config.compile is not False,
     )  # fmt: skip
-    model, refused = layout.tp * layout.pp, None
+    model, refused = layout.cp * layout.tp * layout.pp, None
     if terms.count % model:
         refused = (
-            f"--count: {terms.count} GPUs are not a multiple of tp {layout.tp} x pp {layout.pp}: set it to"
+            f"--count: {terms.count} GPUs are not a multiple of {f'cp {layout.cp} x ' if layout.cp > 1 else ''}tp {layout.tp} x pp"
+            f" {layout.pp}: set it to"
             f" {-(-terms.count // model) * model}"
         )
     else:

@@ -3,8 +3,8 @@
 A model of a few terms, to compare layouts with (Narayanan et al. 2021, section 3): computation at a share of the peak, the
 pipeline's bubble, and communication that computation does not hide. What is assumed: ranks are placed as the trainer places
 them, tensor parallelism innermost and the pipeline outermost, `NODE` GPUs on one fast network; of tensor parallelism's four
-all-reduces of a layer three are waited for, the rest travels during products; all-to-alls of experts and what a pipeline sends
-are waited for; gradients and gathered parameters travel during the backward pass, with ZeRO 3 during all of it.
+all-reduces of a layer three are waited for, the rest travels during products; all-to-alls of experts, what a pipeline sends and keys and values that
+are gathered (context) are waited for; gradients and gathered parameters travel during the backward pass, with ZeRO 3 during all of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from typing import NamedTuple
 
 from corpusmill.train.model.flops import Gpu, flops_per_token, recomputed_per_token
 from corpusmill.train.tools.estimate.layout import LOOPED, NODE, Layout, Shape
-from corpusmill.train.tools.estimate.memory import Memory, Work, divisors, fits, memory
+from corpusmill.train.tools.estimate.memory import (
+    Memory,
+    Work,
+    divisors,
+    fits,
+    gathered_context,
+    layers_of_stage,
+    memory,
+)
 
 LAUNCH = 1e-4  # seconds a layer and micro-batch for what is no product: norms, activations, kernels that are launched
 LATENCY = 2e-5  # seconds of a collective, whatever its size
@@ -36,6 +44,7 @@ class Seconds(NamedTuple):
     data: float
     pipeline: float
     experts: float
+    context: float = 0.0
 
     @property
     def total(self) -> float:
@@ -81,8 +90,14 @@ class Timing:
             bubble /= layout.chunks
         elif layout.schedule == "zero_bubble":
             bubble *= ZERO_BUBBLE
-        stream = micro_batch * work.length * shape.dim * work.width  # bytes
-        tensor = pipeline = experts = 0.0
+        stream = micro_batch * work.length / layout.cp * shape.dim * work.width  # bytes
+        tensor = pipeline = experts = context = 0.0
+        if layout.cp > 1:
+            mine = replace(work, micro_batch=micro_batch)
+            sent = sum(
+                gathered_context(shape, layout, mine, layer) for layer in layers_of_stage(shape, layout)
+            )
+            context = (sent / self._speed(layout.cp * layout.tp) + 2 * LATENCY * layers) * rounds
         if layout.tp > 1:
             sent = 3 * 2 * (layout.tp - 1) / layout.tp * stream
             tensor = (sent / gpu.link + 3 * LATENCY) * layers * rounds
@@ -93,11 +108,13 @@ class Timing:
             sent = 4 * (layout.ep - 1) / layout.ep * stream / layout.tp * shape.top_k
             each = sent / self._speed(layout.ep * layout.tp) + 4 * LATENCY
             experts = each * self._with_experts / layout.pp * rounds
-        return Seconds(compute, bubble, tensor, self._data(layout, rounds, compute), pipeline, experts)
+        return Seconds(
+            compute, bubble, tensor, self._data(layout, rounds, compute), pipeline, experts, context
+        )
 
     def _data(self, layout: Layout, rounds: int, compute: float) -> float:
         """What is waited for of gradients and gathered parameters."""
-        if layout.dp == 1:
+        if layout.sharing == 1:
             return 0.0
         counts = {"tensor": layout.tp, "expert": layout.ep}
         gathered = {0: 4, 1: self.work.width, 2: self.work.width, 3: 2 * self.work.width * rounds}[
@@ -106,12 +123,12 @@ class Timing:
         reduced = 4 * (rounds if layout.zero >= 2 else 1)
         sent = 0.0
         for numel, axes, expert, inside in self._weights:
-            owners = layout.dp // (layout.ep if expert else 1)
+            owners = layout.sharing // (layout.ep if expert else 1)
             here = numel / prod(counts[axis] for axis in axes) / (layout.pp if inside else 1)
             sent += here * (gathered + reduced) * (owners - 1) / owners
         hidden = {0: 2 / 3 / rounds, 1: 2 / 3 / rounds, 2: 2 / 3, 3: 1.0}[layout.zero] * compute
         collectives = (2 * -(-self.shape.layers // layout.pp)) * (rounds if layout.zero >= 2 else 1)
-        return max(sent / self._speed(layout.dp * layout.tp) - hidden, 0.0) + LATENCY * collectives
+        return max(sent / self._speed(layout.sharing * layout.tp) - hidden, 0.0) + LATENCY * collectives
 
     def _speed(self, span: int) -> float:
         """Bytes per second between processes that lie within `span` neighbours."""
@@ -121,7 +138,7 @@ class Timing:
 def fastest(timing: Timing, like: Layout, headroom: float, count: int, keep: int = 4) -> list[Option]:
     """The fastest options that fit, on all of `count` GPUs, or on the most of them that batch and model can be divided among.
 
-    `like` gives the pipeline's schedule. All micro-batches that divide the batch are tried.
+    `like` gives the pipeline's schedule and into how many parts sequences are cut. All micro-batches that divide the batch are tried.
     """
     for _, group in groupby(_sizes(timing, like, count), key=lambda size: prod(size)):
         options = [
@@ -155,7 +172,7 @@ def _sizes(timing: Timing, like: Layout, count: int) -> list[tuple[int, int, int
         for dp in divisors(batch)
         for tp in range(1, NODE + 1)
         for pp in stages
-        if dp * tp * pp <= count and pp <= batch // dp and dp % like.replicate == 0
+        if dp * tp * pp * like.cp <= count and pp <= batch // dp and dp % like.replicate == 0
     ]
     return sorted(found, key=lambda size: (-prod(size), size))
 
@@ -164,7 +181,7 @@ def _options(timing: Timing, like: Layout, dp: int, tp: int, pp: int) -> Iterato
     shape, work = timing.shape, timing.work
     rows = work.global_batch // dp
     for ep in divisors(dp) if shape.experts else [1]:
-        for zero in range(4 if dp > 1 else 1):
+        for zero in range(4 if dp * like.cp > 1 else 1):
             layout = replace(like, dp=dp, tp=tp, pp=pp, ep=ep, zero=zero)
             for micro_batch in divisors(rows):
                 if micro_batch > LARGEST:

@@ -71,11 +71,11 @@ def test_what_the_trainer_refuses_is_refused(moe: dict[str, Any] | None) -> None
     model = ModelConfig(dim=48, layers=6, heads=12, kv_heads=6, ffn_dim=90, moe=moe, vocab_multiple=12)
     data = DataConfig(shards="-", sequence_length=36, global_batch=48, micro_batch=1)
     shape, both = shape_of(model, 100), [0, 0]
-    for tp, pp, ep, schedule in itertools.product(
-        (1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 4), ("1f1b", "interleaved", "zero_bubble")
+    for tp, pp, ep, cp, schedule in itertools.product(
+        (1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 4), (1, 2, 3), ("1f1b", "interleaved", "zero_bubble")
     ):
-        config = ParallelConfig(zero=1, tensor=tp, pipeline=pp, expert=ep, schedule=schedule)
-        refused = Layout(4, tp, pp, ep, 1, schedule=schedule).refusal(shape, 36, 48, 1) is not None
+        config = ParallelConfig(zero=1, tensor=tp, pipeline=pp, expert=ep, context=cp, schedule=schedule)
+        refused = Layout(4, tp, pp, ep, 1, schedule=schedule, cp=cp).refusal(shape, 36, 48, 1) is not None
         try:
             config.check(model, data)
         except ValueError:
@@ -91,6 +91,24 @@ def test_communication() -> None:
     assert sent(LLAMA, Layout(dp=64, zero=1), WORK) == pytest.approx(6 * n * 63 / 64)
     assert sent(LLAMA, Layout(dp=64, zero=3), WORK) == pytest.approx(8 * n * 63 / 64)
     assert sent(LLAMA, Layout(tp=2), WORK) == 5 * 32 * 64 * (4096 * 4096 * 2)
+    # Keys and values of 8 heads of 128 there, their gradients back; gradients of weights as with dp.
+    own = 4096 // 4 * 2 * 8 * 128 * 2
+    assert sent(LLAMA, Layout(cp=4), WORK) == pytest.approx(8 * n * 3 / 4 + 32 * 64 * 2 * 3 * own)
+
+
+def test_processes_that_share_sequences_shard_as_others_and_keep_a_part_of_each() -> None:
+    alone, shared, others = (memory(LLAMA, layout, WORK) for layout in (
+        Layout(), Layout(cp=4, zero=3), Layout(dp=4, zero=3)
+    ))  # fmt: skip
+    assert shared[:3] == others[:3] and shared.logits == alone.logits / 4
+    kv = (
+        4096 // 4 * 32 * 2 * (2 * 8 * 128)
+    )  # a quarter of the positions, in bf16: those of all are kept, not their own alone
+    assert shared.activations == pytest.approx(alone.activations / 4 + 3 * kv)
+    assert Layout(2, cp=4, tp=2).processes == 16 and str(Layout(2, cp=4)) == "dp 2 · cp 4"
+    assert all(layout.cp == 4 for layout in layouts(LLAMA, WORK, Layout(cp=4), 16))
+    wanted = "2 x cp x tp 6 does not divide data.sequence_length 4096: set 2 x cp x tp to 4"
+    assert Layout(cp=3).refusal(LLAMA, 4096, 64, 1) == wanted
 
 
 def test_the_command(write_config: Callable[..., Path]) -> None:

@@ -75,6 +75,8 @@ def test_what_a_step_waits_for() -> None:
     ]
     assert bubbles[0] > bubbles[1] > bubbles[2] > 0
     assert clock.step(Layout(pp=8), 1).bubble == pytest.approx(7 / 512 * clock.step(Layout(pp=8), 1).compute)
+    near, far = clock.step(Layout(cp=8), 1), clock.step(Layout(cp=64), 1)
+    assert alone.context == 0 < near.context < far.context and near.compute < alone.compute / 4
     again = timing(checkpointing="full").step(Layout(), 1).compute / timing().step(Layout(), 1).compute
     assert 1.25 < again < 1.34
 
