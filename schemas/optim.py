@@ -60,6 +60,14 @@ class OptimizerConfig(Strict):
         default=32, description="`adamw`: 8 keeps its moments in 8 bits (torchao)"
     )
 
+    ema: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        exclude_if=lambda value: value is None,
+        description="decay of an exponential moving average of the weights (0.999 to 0.9999), which is validated beside them; null: none",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def defaults(cls, given: Any) -> Any:

@@ -31,7 +31,12 @@ class Progress:
 
     seconds: float = 0.0
     validation: dict[str, float] = field(default_factory=dict)
+    validation_ema: dict[str, float] = field(default_factory=dict)  # of `optimizer.ema`
     preference: dict[str, dict[str, float]] = field(default_factory=dict)  # of an objective, by source
+
+    def averages(self) -> dict[str, Any]:
+        """What a row of metrics has of the averaged weights."""
+        return {"validation_ema": self.validation_ema} if self.validation_ema else {}
 
     def preferences(self) -> dict[str, Any]:
         """What a row of metrics has of an objective on the validation split."""
@@ -79,6 +84,7 @@ def save(
             "window": window,
             "seconds": progress.seconds,
             "validation": progress.validation,
+            **progress.averages(),
             "loss_scale": state.loss_scale.state_dict() if state.loss_scale else None,
             "metrics": log.tail(),
             "config": dumped(config),
@@ -110,6 +116,7 @@ def restore(
     if state.loss_scale:
         state.loss_scale.load_state_dict(saved["loss_scale"])
     state.step, progress.validation = found.step, saved["validation"]
+    progress.validation_ema = saved.get("validation_ema", {})
     progress.seconds = max(progress.seconds, saved["seconds"])
     state.window.zero_()
     if world.first:  # sums of all processes: one of them carries them on

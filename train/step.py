@@ -19,7 +19,7 @@ from corpusmill.common.errors import WorkError
 from corpusmill.train.batch import Batch, MicroBatch, inputs, micro_batches
 from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.model.moe import move_biases
-from corpusmill.train.optim import make_optimizer, rate_at, set_rate
+from corpusmill.train.optim import average, make_optimizer, rate_at, set_rate
 from corpusmill.train.optim.make import prepare
 from corpusmill.train.optim.take import step_where
 from corpusmill.train.parallel.model import ParallelModel
@@ -141,6 +141,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     rate = rate_at(config, state.step) * state.lr_factor
     set_rate(state.optimizer, rate)
     changes = step_where(state.optimizer, taken, model.trained() if collect_stats else None)
+    if config.optimizer.ema:
+        average.update(state.optimizer, config.optimizer.ema, state.step, taken)
     if "load" in sums:  # equal loads move nothing
         load = sums["load"] if taken is None else sums["load"].where(taken, 0)
         for piece in model.parts:

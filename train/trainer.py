@@ -33,6 +33,7 @@ from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.log.stragglers import Stragglers, computing
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
+from corpusmill.train.optim.average import averaged
 from corpusmill.train.optim.make import in_warmup
 from corpusmill.train.parallel.elastic import fitted
 from corpusmill.train.parallel.mesh import Flags, World, join
@@ -285,6 +286,7 @@ class Trainer:
             row["skipped"] = self.guard.skipped_since(rows[-1]["step"] if rows else 0)
             if validate:
                 row["validation"] = self.progress.validation
+                row.update(self.progress.averages())
                 row.update(self.progress.preferences())
             if scores:
                 row.update(scores.row())
@@ -312,6 +314,11 @@ class Trainer:
         began = time.monotonic()
         found = validated(self.state.model, self.config, self.shards.validation, self.world, self.objective)
         self.progress.validation, self.progress.preference = found
+        if self.config.optimizer.ema:
+            with averaged(self.state.model, self.state.optimizer):
+                self.progress.validation_ema, _ = validated(
+                    self.state.model, self.config, self.shards.validation, self.world, self.objective
+                )
         self.console.validation(self.state.step, self.progress.validation)
         self.span.paused += time.monotonic() - began
 
@@ -363,6 +370,7 @@ class Trainer:
             "loss": last.get("loss"),
             "loss_per_source": last.get("loss_per_source"),
             "validation": self.progress.validation,
+            **self.progress.averages(),
             "seconds": round(seconds, 2),
             "tokens_per_second": round(tokens / max(seconds, 1e-9), 1),
             "weights_xxh3": checkpoint.open_step(self.folder, state.step).weights_xxh3,

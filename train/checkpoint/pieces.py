@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from corpusmill.common.errors import UserError
+from corpusmill.train.optim.average import KEY
 from corpusmill.train.optim.make import prepare, quantised, state_tensors
 from corpusmill.train.parallel.sharded_parameter import Cut, Cuts, local, part_of
 
@@ -51,8 +52,9 @@ def live(model: Model, optimizer: torch.optim.Optimizer | None = None) -> dict[s
         fresh = not any(optimizer.state.values())
         prepare(optimizer)
         states = state_tensors(model, optimizer)
-        for state in states.values() if fresh else ():  # no step was taken yet
-            if state.is_floating_point() and not quantised(state):  # quantised ones are 0 already
+        for name, state in states.items() if fresh else ():  # no step was taken yet
+            own = name.partition("/")[0] != KEY and not quantised(state)  # quantised ones are 0 already
+            if own and state.is_floating_point():
                 state.zero_()
         tensors.update(states)
     return pieces_of(tensors, getattr(model, "cuts", {}))

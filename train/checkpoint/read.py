@@ -139,9 +139,13 @@ def _wanted(found: Checkpoint, pieces: Pieces) -> Iterator[tuple[Slab, torch.dty
                 yield slab, dtype
 
 
-def read_tensors(found: Checkpoint, part: str = MODEL) -> dict[str, Tensor]:
-    """The whole tensors of the model (or the optimizer), read by this process alone."""
-    wanted = {name: torch.empty(one.shape, dtype=DTYPES[one.dtype]) for name, one in found.part(part).items()}
+def read_tensors(found: Checkpoint, part: str = MODEL, key: str | None = None) -> dict[str, Tensor]:
+    """The whole tensors of the model (or the optimizer; of its state those of one `key`), read by this process alone."""
+    wanted = {
+        name: torch.empty(one.shape, dtype=DTYPES[one.dtype])
+        for name, one in found.part(part).items()
+        if key is None or name.startswith(f"{key}/")
+    }
     pieces = {name: Piece(tuple(one.shape), (0,) * one.ndim, one) for name, one in wanted.items()}
     read_into(found, pieces, one_process=True)
     return wanted

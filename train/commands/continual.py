@@ -112,9 +112,13 @@ def average(
     greedy: Annotated[
         bool, typer.Option("--greedy", help="keep a member only if the average gets better by it")
     ] = False,
+    ema: Annotated[
+        bool, typer.Option("--ema", help="the moving average that one run keeps (optimizer.ema)")
+    ] = False,
     json_: Json = False,
 ) -> None:
-    """The mean of the weights of checkpoints as a model: the latest ones of a run, or the newest one of each of several."""
+    """The mean of the weights of checkpoints as a model: the latest ones of a run, or the newest one of each of several; or a run's moving
+    average."""
     from corpusmill.common.errors import UserError
     from corpusmill.common.storage import Folder
     from corpusmill.train.run_folder import open_run
@@ -125,7 +129,11 @@ def average(
         raise UserError(
             "--last: is of one run; of several, the newest checkpoint of each is taken: leave it out"
         )
-    result = work([Opened(*open_run(run)) for run in runs], Folder(out), last or 5, greedy)
+    if ema and (len(runs) > 1 or last is not None or greedy):
+        raise UserError(
+            "--ema: is of one run, and one average: give neither several runs nor --last or --greedy"
+        )
+    result = work([Opened(*open_run(run)) for run in runs], Folder(out), last or 5, greedy, ema)
     if json_:
         print_json(result.model_dump(mode="json"))
         return

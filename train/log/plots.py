@@ -125,6 +125,7 @@ SPECS = {
         Spec("Loss", ("loss", "validation/"), "nats a token", "validation: mean of the sources", True),
         Spec("Loss by source", ("loss_per_source/",), "nats a token", "training", True),
         Spec("Validation by source", ("validation/",), "nats a token", "", True),
+        Spec("Validation of averages", ("validation_ema/",), "nats a token", "optimizer.ema", True),
         Spec("Other losses", ("z_loss", "balance_loss", "router_z_loss"), "nats a token", "weighted", True),
     ),
     "Tasks": (
@@ -202,7 +203,7 @@ def _lines(spec: Spec, names: list[str], history: History, config: TrainConfig) 
     if spec.title == "Memory":
         steps, mib = history.column("memory_mib")
         return [Line("memory", "line", steps, mib / 1024)]
-    kind = "dots" if spec.title == "Validation by source" else "line"
+    kind = "dots" if spec.title.startswith("Validation") else "line"
     return [Line(n.split("/", 1)[1] if "/" in n else _words(n), kind, *history.column(n)) for n in names]
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from corpusmill.common.errors import UserError
+from corpusmill.train.optim import average
 from corpusmill.train.optim.muon import Muon
 from corpusmill.train.optim.optimizers import Adafactor, AdamW, Lamb, Lion, Sgd
 
@@ -150,6 +151,7 @@ def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimiz
             nesterov = config.nesterov and config.momentum > 0
             found = Sgd(groups, lr=lr, momentum=config.momentum, nesterov=nesterov)
     set_rate(found, lr)
+    found.ema = config.ema  # type: ignore[attr-defined]  # `prepare` asks
     return found
 
 
@@ -203,6 +205,8 @@ def prepare(optimizer: torch.optim.Optimizer) -> None:
     set_rate(optimizer, rate)
     for p, grad in zip(parameters, kept, strict=True):
         p.grad = grad
+    if getattr(optimizer, "ema", None):
+        average.pairs(optimizer)
 
 
 def state_tensors(model: Named, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

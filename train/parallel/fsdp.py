@@ -71,3 +71,12 @@ def sync_gradients(part: nn.Module, zero: int, last: bool) -> None:
         part.set_requires_gradient_sync(last or zero > 1)
         part.set_is_last_backward(last)
         part.set_reshard_after_backward(last or zero == 3)
+
+
+def release(part: nn.Module) -> None:
+    """Free gathered parameters."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in part.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

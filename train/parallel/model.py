@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from corpusmill.train.model.adapters import held, with_adapters
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.initialise import first_values
-from corpusmill.train.parallel.fsdp import shard, sync_gradients
+from corpusmill.train.parallel.fsdp import release, shard, sync_gradients
 from corpusmill.train.parallel.mesh import Mesh, World, make_mesh
 from corpusmill.train.parallel.pipeline import Objective, Pipeline, Rows, keep
 from corpusmill.train.parallel.sharded_parameter import (
@@ -158,6 +158,12 @@ class ParallelModel:
     def own_part(self, batch: Batch) -> Batch:
         """Of a data rank's batch what this process computes: a part of each sequence where processes share them."""
         return batch if self.mesh is None or self.mesh.context is None else self.mesh.context.cut(batch)
+
+    def forget_gathered(self) -> None:
+        """Gathered parameters are gathered again at their next use: the parts that they are of were changed from outside."""
+        if self.mesh is not None and self.mesh.config.zero:
+            for part in self.parts:
+                release(part)
 
     def losses(self, batch: Rows) -> Tensor:
         """Losses [B, T] of rows, without dropout, in every process that has them; call it without gradients."""

@@ -1,6 +1,6 @@
 """`corpusmill average`: the mean of the weights of several checkpoints as a model of its own, beside the mean of their predictions.
 
-Of one run's latest checkpoints (LAWA, Kaddour 2022, Sanyal et al. 2023), or of runs that were fine-tuned from the same weights (model
+Of one run's latest checkpoints (LAWA, Kaddour 2022, Sanyal et al. 2023), the moving average that a run keeps (`optimizer.ema`), or of runs that were fine-tuned from the same weights (model
 soups, Wortsman et al. 2022), which a greedy soup takes in the order of their losses, each if it lowers the loss of the average.
 """
 
@@ -26,7 +26,9 @@ from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import checkpoint_at, interval, load_model
 from corpusmill.train.evaluate.statistics import compared, linearised, mean_of
 from corpusmill.train.guard.journal import JOURNAL
+from corpusmill.train.model.adapters import merge, with_adapters
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim.average import KEY
 from corpusmill.train.parallel.mesh import join
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.run_folder import CONFIG, DATA, PLAN, TOKENIZER, dumped, run_data, write_json
@@ -65,9 +67,11 @@ class Ensemble:
             yield (math.log(len(parts)) - (-each).logsumexp(0)).clamp_min(0.0).float()
 
 
-def average(runs: Sequence[Run], out: Folder, last: int = 5, greedy: bool = False) -> Averaged:
-    """Write the mean of the `last` checkpoints of one run, or of the newest one of each of several, to `out`; returns what its
-    `average.json` holds. `out` becomes a run's folder without an optimizer's state, which `evaluate`, `generate`, `export` and
+def average(
+    runs: Sequence[Run], out: Folder, last: int = 5, greedy: bool = False, ema: bool = False
+) -> Averaged:
+    """Write the mean of the `last` checkpoints of one run, or of the newest one of each of several, to `out`; or, with `ema`, the moving
+    average in the newest checkpoint of one run, whose only member are the weights there. Returns what its `average.json` holds. `out` becomes a run's folder without an optimizer's state, which `evaluate`, `generate`, `export` and
     `init_from` take. Adapters are merged first. All members are in memory at once, in float32.
 
     Raises `UserError` for fewer than two checkpoints, for models or tokenizers that differ, or if `out` holds a run.
@@ -77,7 +81,7 @@ def average(runs: Sequence[Run], out: Folder, last: int = 5, greedy: bool = Fals
     config = runs[0].config
     same_model(runs)
     world, shards = join(config), open_run_data(config)
-    found = members(runs, last)
+    found = [(runs[0], checkpoint_at(runs[0].folder, None))] if ema else members(runs, last)
     models = [load_model(run.config, one, shards.set.vocab_size, world.device) for run, one in found]
     judge = Judge(config, shards, world)
     bits = [judge.bits(judge.scorer(model)) for model in models]
@@ -85,6 +89,8 @@ def average(runs: Sequence[Run], out: Folder, last: int = 5, greedy: bool = Fals
     rank = sorted(range(len(models)), key=lambda number: _value(means[number]))
     kept = greedily(models, rank, judge, _value(means[rank[0]])) if greedy else list(range(len(models)))
     state = mean_weights([models[number] for number in kept])
+    if ema:
+        state = moving_average(config, found[0][1], shards.set.vocab_size)
     whole = Decoder(config.model, shards.set.vocab_size).to(world.device).eval()
     whole.load_state_dict(state)
     one, together = (
@@ -159,6 +165,22 @@ def mean_weights(models: Sequence[Decoder]) -> dict[str, Tensor]:
         else value
         for name, value in states[0].items()
     }
+
+
+@torch.no_grad()
+def moving_average(config: TrainConfig, found: checkpoint.Checkpoint, vocab_size: int) -> dict[str, Tensor]:
+    """The averaged weights in a checkpoint, those of an adapter merged. Raises `UserError` if there are none."""
+    kept = checkpoint.read_tensors(found, checkpoint.OPTIMIZER, KEY)
+    if not kept:
+        raise UserError(
+            f"{found.folder}: has no moving average: train with optimizer.ema, or leave --ema out"
+        )
+    model = with_adapters(Decoder(config.model, vocab_size, config.seed), config.adapter, config.seed)
+    checkpoint.restore(found, model)
+    weights = dict(model.named_parameters())
+    for name, value in kept.items():
+        weights[name.removeprefix(f"{KEY}/")].copy_(value)
+    return dict(merge(model).state_dict())
 
 
 def greedily(models: Sequence[Decoder], rank: Sequence[int], judge: Judge, lowest: float) -> list[int]:

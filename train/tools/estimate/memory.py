@@ -183,6 +183,8 @@ def local(weight: Weight, layout: Layout) -> float:
 
 def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
     """What an optimizer keeps of a parameter: exactly the tensors that `corpusmill.train.optim` makes."""
+    if config.ema is not None:
+        return 4 * weight.numel + state_bytes(weight, config.model_copy(update={"ema": None}))
     n, step = weight.numel, 4
     if config.kind == "adafactor" and len(weight.shape) > 1:
         return 4 * (n // weight.shape[-1] + n // weight.shape[-2]) + step
