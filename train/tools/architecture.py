@@ -91,12 +91,10 @@ def _dense(model: ModelConfig) -> tuple[str, dict[str, Any]]:
     if model.window is None and model.nope_every is None:
         return "LlamaForCausalLM", {"model_type": "llama", **biases}
     rotated = [int(model.is_rotated(layer)) for layer in range(model.layers)]
+    # Its default token of padding is one of a larger vocabulary.
     return "SmolLM3ForCausalLM", {
-        "model_type": "smollm3",
-        "no_rope_layers": rotated,
-        **biases,
-        **_windows(model),
-    }
+        "model_type": "smollm3", "pad_token_id": None, "no_rope_layers": rotated, **biases, **_windows(model),
+    }  # fmt: skip
 
 
 def _windows(model: ModelConfig) -> dict[str, Any]:

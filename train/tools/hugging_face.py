@@ -146,7 +146,7 @@ def theirs(part: Part, ours: Tensors) -> torch.Tensor:
 # Tensors of older files that are no weights: causal masks, frequencies of RoPE.
 NO_WEIGHTS = re.compile(r"\.attn\.(masked_)?bias$|\.rotary_emb\.inv_freq$")
 # Keys of config.json that do not change the outputs of this model, for rows of its length.
-FREE = {"max_position_embeddings", "attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "output_router_logits"}  # fmt: skip
+FREE = {"max_position_embeddings", "attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "output_router_logits", "pad_token_id"}  # fmt: skip
 # Other names of a key in later releases.
 ALSO = {"num_experts": "num_local_experts", "n_routed_experts": "num_local_experts"}
 # Values of keys that a file does not name (the defaults of `transformers`).
@@ -218,6 +218,9 @@ def compare(made: Architecture, found: dict[str, Any], folder: Folder) -> None:
         defaults = {
             "tie_word_embeddings": False, "head_dim": size, "num_key_value_heads": ours["num_attention_heads"],
         }  # fmt: skip
+    if made.name == "SmolLM3ForCausalLM":
+        found = {"rope_theta": 2e6, **found}
+        defaults["tie_word_embeddings"] = True
     lines = []
     for key, here in ours.items():
         theirs = found.get(key, found.get(ALSO.get(key, key), DEFAULTS.get(key)))
