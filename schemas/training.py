@@ -23,6 +23,7 @@ from corpusmill.schemas.parallel import LossScaleConfig, MemoryConfig, ParallelC
 from corpusmill.schemas.preference import PreferenceConfig
 from corpusmill.schemas.regularization import RegularizationConfig
 from corpusmill.schemas.reinforcement import ReinforcementConfig
+from corpusmill.schemas.validation import EvaluationConfig, ValidationConfig
 
 SOURCE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
@@ -44,29 +45,6 @@ class CheckpointConfig(Strict):
         if self.keep_every and self.keep_every % self.every:
             raise ValueError(f"keep_every {self.keep_every} is not a multiple of every {self.every}")
         return self
-
-
-class ValidationConfig(Strict):
-    """Loss on a fixed list of sequences of each source's validation split."""
-
-    every: int | None = Field(default=200, ge=1, description="steps; null: never")
-    tokens: int = Field(default=16_384, ge=1, description="per source, at most")
-
-
-class EvaluationConfig(Strict):
-    """Tasks that are scored during the run, as `corpusmill evaluate --tasks` scores them afterwards."""
-
-    every: int | None = Field(default=1000, ge=1, description="steps; null: never")
-    tasks: list[str] = Field(default=[], description="names of shipped tasks, or YAML files")
-    data: dict[str, str | list[str]] = Field(default={}, description="files of a task's data, by its name")
-    folder: str | None = Field(default=None, description="where files of the tasks' names are looked for")
-    limit: int = Field(default=500, ge=20, description="items of a task, spread evenly over its data")
-    budget: float = Field(
-        default=0.02,
-        gt=0,
-        le=1,
-        description="share of the training's time; the first time, so many items are left out as exceed it",
-    )
 
 
 class LogConfig(Strict):

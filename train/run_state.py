@@ -13,6 +13,7 @@ from corpusmill.schemas.manifest import MANIFEST, hash_json
 from corpusmill.train import checkpoint
 from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.guard.judge import unhealthy
+from corpusmill.train.plateau import Plateau
 from corpusmill.train.run_folder import RESULT, dumped, refuse_changes
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class Progress:
     validation: dict[str, float] = field(default_factory=dict)
     validation_ema: dict[str, float] = field(default_factory=dict)  # of `optimizer.ema`
     preference: dict[str, dict[str, float]] = field(default_factory=dict)  # of an objective, by source
+    plateau: Plateau = field(default_factory=Plateau)
+
+    def results(self) -> dict[str, Any]:
+        """What result.json has of validation."""
+        return {"validation": self.validation, **self.averages(), **self.plateau.result()}
 
     def averages(self) -> dict[str, Any]:
         """What a row of metrics has of the averaged weights."""
@@ -85,6 +91,7 @@ def save(
             "seconds": progress.seconds,
             "validation": progress.validation,
             **progress.averages(),
+            **progress.plateau.saved(),
             "loss_scale": state.loss_scale.state_dict() if state.loss_scale else None,
             "metrics": log.tail(),
             "config": dumped(config),
@@ -117,6 +124,7 @@ def restore(
         state.loss_scale.load_state_dict(saved["loss_scale"])
     state.step, progress.validation = found.step, saved["validation"]
     progress.validation_ema = saved.get("validation_ema", {})
+    progress.plateau = Plateau(**saved.get("plateau", {}))
     progress.seconds = max(progress.seconds, saved["seconds"])
     state.window.zero_()
     if world.first:  # sums of all processes: one of them carries them on

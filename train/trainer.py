@@ -153,7 +153,7 @@ class Trainer:
         self.span = Span(state.step)
         self._announce()
         try:
-            while state.step < steps:
+            while state.step < steps and not self.over:
                 signalled, failed = flags(stop.signal, self.saver.failed)
                 if failed:  # `wait` raises the error: training without checkpoints must not go on
                     self.saver.wait()
@@ -178,7 +178,7 @@ class Trainer:
                 self.console.step(state.step)
                 if row:
                     self._row(metrics, batch, validate, tasks)
-                if save:
+                if save or self.over or self.progress.plateau.step == state.step:
                     self._save()
                 if signalled and state.step < steps:
                     flags.finish()
@@ -189,6 +189,8 @@ class Trainer:
                     raise SystemExit(128 + int(stop.signal or signal.SIGTERM))
             flags.finish()
             self.saver.wait()
+            if self.over:
+                self.console.print(self.progress.plateau.line(state.step))
             return self._result()
         finally:
             self.saver.close()
@@ -199,6 +201,10 @@ class Trainer:
             self.console.close()
             if self.metrics_log:
                 self.metrics_log.close()
+
+    @property
+    def over(self) -> bool:
+        return self.progress.plateau.over(self.config.validation)
 
     def _lay_out(self) -> None:
         """Make the plan of the coming steps and its stream: at the start, and after a rollback."""
@@ -319,6 +325,7 @@ class Trainer:
                 self.progress.validation_ema, _ = validated(
                     self.state.model, self.config, self.shards.validation, self.world, self.objective
                 )
+        self.progress.plateau.see(self.progress.validation, self.state.step, self.config.validation)
         self.console.validation(self.state.step, self.progress.validation)
         self.span.paused += time.monotonic() - began
 
@@ -336,6 +343,7 @@ class Trainer:
         """Begin to publish a checkpoint."""
         window = totals(self.state, self.world, self.stream.sources, self.folder.url).tolist()
         began = time.monotonic()  # after `totals`: what the device still had to do is not a pause
+        self.saver.pinned = self.progress.plateau.pinned
         parts = self.config, self.state, self.stream, self.guard, self.progress
         run_state.save(self.saver, *parts, window, self.metrics_log)
         self.span.paused += time.monotonic() - began
@@ -345,7 +353,7 @@ class Trainer:
             self.console.print(f"parallel.zero {self.config.parallel.zero}: has no effect in one process")
         count, step = self.state.model.parameter_count, self.state.step
         start = f"continuing after step {step}" if step else "starting"
-        start = start if step < self.config.last_step else "nothing is left to do"
+        start = start if step < self.config.last_step and not self.over else "nothing is left to do"
         tokens = self.plan.tokens(step + 1) - self.plan.tokens(step)
         self.console.print(
             f"{self.config.name}: {count / 1e6:.2f} M parameters, {tokens:,} tokens a step,"
@@ -369,8 +377,7 @@ class Trainer:
             "parameters": state.model.parameter_count,
             "loss": last.get("loss"),
             "loss_per_source": last.get("loss_per_source"),
-            "validation": self.progress.validation,
-            **self.progress.averages(),
+            **self.progress.results(),
             "seconds": round(seconds, 2),
             "tokens_per_second": round(tokens / max(seconds, 1e-9), 1),
             "weights_xxh3": checkpoint.open_step(self.folder, state.step).weights_xxh3,

@@ -179,11 +179,11 @@ def abandon(run: Folder, gone: list[int]) -> None:
 
 def prune(
     run: Folder, keep_last: int, keep_every: int | None = None, seen: dict[int, Listing] | None = None,
-    refused: Collection[int] = (),
+    refused: Collection[int] = (), pinned: Collection[int] = (),
 ) -> list[int]:  # fmt: skip
     """Delete checkpoints that are not kept; returns the steps deleted.
 
-    Kept are the newest `keep_last` valid ones and those whose step is a multiple of `keep_every`. Invalid ones do not count,
+    Kept are the newest `keep_last` valid ones, those whose step is a multiple of `keep_every`, and those `pinned`. Invalid ones do not count,
     nor do `refused` ones, whose bytes were found wrong; those older than the newest valid one were left by killed runs, and
     are deleted. With `seen` (the listings of the last call, updated here) they are deleted only if unchanged since then, so
     that no process is writing to them.
@@ -198,7 +198,8 @@ def prune(
         except Damaged:
             if valid:
                 broken[step] = listing
-    gone = [step for step in valid[keep_last:] if not (keep_every and step % keep_every == 0)]
+    older = [step for step in valid[keep_last:] if step not in pinned]
+    gone = [step for step in older if not (keep_every and step % keep_every == 0)]
     gone += [step for step, listing in broken.items() if seen is None or seen.get(step) == listing]
     if seen is not None:
         seen.clear()

@@ -231,6 +231,7 @@ class Saver:
         self.staged: dict[str, Tensor] = {}
         self.seen: dict[int, Listing] = {}
         self.refused: set[int] = set()  # checkpoints that this run refused to load: they do not count
+        self.pinned: tuple[int, ...] = ()  # that are kept whatever their age
 
     def save(self, step: int, pieces: Pieces, state: dict[str, Any], more: int = 0) -> None:
         """Begin to save, once the last save is done; `pieces` may change as soon as this returns. `more`: how many checkpoints
@@ -243,11 +244,11 @@ class Saver:
             self.mine, self.names = self._share(pieces), set(pieces)
         found = {name: piece for name, piece in pieces.items() if name in self.mine}
         if not self.config.asynchronous:
-            return self._publish(step, found, state, more)
+            return self._publish(step, found, state, more, self.pinned)
         staged = {name: piece._replace(local=self._copy(name, piece.local)) for name, piece in found.items()}
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # the copies were only begun
-        self.under_way = self.thread.submit(self._publish, step, staged, state, more)
+        self.under_way = self.thread.submit(self._publish, step, staged, state, more, self.pinned)
 
     def wait(self) -> None:
         """Wait for the save under way; raises, in all processes alike, what went wrong with it."""
@@ -265,11 +266,13 @@ class Saver:
         """Wait for the save under way, and ignore its error."""
         self.thread.shutdown()
 
-    def _publish(self, step: int, pieces: Pieces, state: dict[str, Any], more: int) -> None:
+    def _publish(
+        self, step: int, pieces: Pieces, state: dict[str, Any], more: int, pinned: tuple[int, ...]
+    ) -> None:
         save(self.run, step, pieces, state, self.group)
         self.refused.discard(step)
         keep, every = self.config.keep_last + more, self.config.keep_every
-        first(lambda: prune(self.run, keep, every, self.seen, self.refused), self.group)
+        first(lambda: prune(self.run, keep, every, self.seen, self.refused, pinned), self.group)
 
     def _share(self, pieces: Pieces) -> set[str]:
         """Names of the pieces that this process copies and writes; constant during a run, as its layout is."""
