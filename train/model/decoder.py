@@ -73,8 +73,7 @@ class Decoder(nn.Module):
         keys: Tensor | None = None,  # int64 [B]: of dropout (`corpusmill.train.model.layer`); None: none
         ids: Tensor | None = None,  # of a later stage: the token ids, int64 [B, T]
         ancestors: Tensor | None = None,  # bool [B, S, S]: which of a row's documents each sees; None: itself
-        places: Tensor
-        | None = None,  # int64 [B, T]: where in rows that processes share this one's T positions are; `documents` are whole
+        places: Tensor | None = None,  # int64 [B, T]: places in shared rows, whose `documents` are whole
     ) -> Tensor:
         """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); hidden
         states from a stage without a head.

@@ -33,7 +33,8 @@ def fitted(config: TrainConfig, size: int) -> Fitted:
     each = parallel.pipeline * parallel.context * parallel.tensor
     batches = sorted({*data.batch_ramp.values(), data.global_batch})
     sizes = [n * each for n in range(1, math.gcd(*batches) + 1) if _lowered(config, n)]
-    what = f"batches of {' and '.join(map(str, batches))} sequences in pipeline {parallel.pipeline} x tensor"
+    context = f" x context {parallel.context}" if parallel.context > 1 else ""
+    what = f"batches of {' and '.join(map(str, batches))} sequences in pipeline {parallel.pipeline}{context} x tensor"
     what += f" {parallel.tensor} x expert {parallel.expert}"
     active = max((n for n in sizes if n <= size), default=0)
     found = _lowered(config, active // each)
