@@ -137,6 +137,12 @@ class ModelConfig(Strict):
         exclude_if=lambda value: value is False,
         description="a learned score of each head that no value belongs to (gpt-oss)",
     )
+    logit_softcap: float | None = Field(
+        default=None,
+        gt=0,
+        exclude_if=_none,
+        description="logits of tokens are capped at this, by c x tanh(logit / c) (Gemma 2: 30; nanochat: 15)",
+    )
     tie_embeddings: bool = True
     reward_head: bool = Field(
         default=False,
@@ -195,6 +201,10 @@ class ModelConfig(Strict):
         if self.global_every and self.window is None:
             raise ValueError(
                 f"global_every {self.global_every} sets local layers apart, and window is null: set window, or global_every to null"
+            )
+        if self.logit_softcap and self.reward_head:
+            raise ValueError(
+                "logit_softcap caps the logits of tokens, and reward_head has none: leave one of them out"
             )
         if self.nope_every and self.positions != "rope":
             raise ValueError(

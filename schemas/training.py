@@ -229,6 +229,13 @@ class TrainConfig(Strict):
 
     @model_validator(mode="after")
     def taught(self) -> TrainConfig:
+        if self.model.logit_softcap and (
+            self.distillation or (self.regularization and self.regularization.label_smoothing)
+        ):
+            key = "distillation" if self.distillation else "regularization.label_smoothing"
+            raise ValueError(
+                f"{key}: computes with logits as they are, not capped: leave it or model.logit_softcap out"
+            )
         if self.distillation is None:
             return self
         if self.model.z_loss:

@@ -110,9 +110,9 @@ class _Both:
         self._p: States | None = None
 
     def first(
-        self, hidden: Tensor, weight: Tensor, labels: Tensor, *_: Any, **__: Any
+        self, hidden: Tensor, weight: Tensor, labels: Tensor, *_: Any, softcap: float | None = None
     ) -> tuple[Tensor, Tensor]:
-        self._p = States.of(hidden, weight.clone() if self.sharded else weight, labels)
+        self._p = States.of(hidden, weight.clone() if self.sharded else weight, labels, softcap)
         return self._p.spread([], labels)
 
     def second(
@@ -124,8 +124,9 @@ class _Both:
         chunk: int | None = None,
         split: Split = WHOLE,
         summed: bool = False,
+        softcap: float | None = None,
     ) -> tuple[Tensor, Tensor]:
-        p, q = self._p, States.of(hidden, weight, labels)
+        p, q = self._p, States.of(hidden, weight, labels, softcap)
         self._p = None
         assert p is not None
         found = []

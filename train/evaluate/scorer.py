@@ -15,6 +15,7 @@ from corpusmill.common.errors import Diverged
 from corpusmill.train.batch import Batch, inputs
 from corpusmill.train.evaluate.rows import ROW, Query, packed
 from corpusmill.train.model.adapters import virtual_tokens
+from corpusmill.train.model.blockwise import capped
 from corpusmill.train.model.losses import IGNORED, own_rows
 from corpusmill.train.model.split import WHOLE, Split
 from corpusmill.train.parallel.sharded_parameter import local
@@ -172,19 +173,20 @@ class States(NamedTuple):
     places: Tensor
     hidden: Tensor
     weight: Tensor
+    softcap: float | None = None  # of logits
 
     @classmethod
-    def of(cls, hidden: Tensor, weight: Tensor, labels: Tensor) -> States:
+    def of(cls, hidden: Tensor, weight: Tensor, labels: Tensor, softcap: float | None = None) -> States:
         flat = hidden.flatten(0, 1)
         if torch.is_autocast_enabled(hidden.device.type):
             flat = flat.to(torch.get_autocast_dtype(hidden.device.type))
         places = (labels.flatten() != IGNORED).nonzero().squeeze(1)
-        return cls(places, flat[places], weight.to(flat.dtype))
+        return cls(places, flat[places], weight.to(flat.dtype), softcap)
 
     def logits(self, first: int, last: int) -> Tensor:
         """Of some positions, float32 [n, V]."""
         with torch.autocast(self.hidden.device.type, enabled=False):
-            return (self.hidden[first:last] @ self.weight.T).float()
+            return capped((self.hidden[first:last] @ self.weight.T).float(), self.softcap)
 
     def spread(self, found: list[Tensor], labels: Tensor) -> tuple[Tensor, Tensor]:
         """What was found of the positions in order, as [B, T] with 0 elsewhere; and zeros, for the z-loss."""
@@ -200,9 +202,9 @@ def of_positions(value: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Score:
 
     def score(
         hidden: Tensor, weight: Tensor, labels: Tensor, z_loss: float = 0.0, chunk: int | None = None, split: Split = WHOLE,
-        summed: bool = False,
+        summed: bool = False, softcap: float | None = None,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        states, flat = States.of(hidden, weight, labels), labels.flatten()
+        states, flat = States.of(hidden, weight, labels, softcap), labels.flatten()
         found = []
         for first in range(0, len(states.places), CHUNK):
             wanted = flat[states.places[first : first + CHUNK]]

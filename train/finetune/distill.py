@@ -107,6 +107,10 @@ def teacher_of(
     `UserError` for one that does not fit."""
     folder, size = Folder(distillation.teacher), shards.set.vocab_size
     model = _model_of(distillation, folder)
+    if model.logit_softcap:
+        raise UserError(
+            "distillation.teacher: caps its logits (model.logit_softcap), which its distributions here do not: name another"
+        )
     rows = model.padded(size), config.model.padded(size)
     if rows[0] != rows[1]:
         raise UserError(

@@ -16,6 +16,7 @@ from corpusmill.train.generate.low_bits import Bits, in_few_bits
 from corpusmill.train.generate.product import Product
 from corpusmill.train.model.adapters import virtual_tokens
 from corpusmill.train.model.attend import Boundaries
+from corpusmill.train.model.blockwise import capped
 from corpusmill.train.precision.adapt import TYPES
 
 if TYPE_CHECKING:
@@ -125,4 +126,4 @@ class Runner:
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Of hidden states [..., C]: float32 [..., V]."""
-        return self.head(hidden.to(self.dtype)).float()
+        return capped(self.head(hidden.to(self.dtype)).float(), self.model.config.logit_softcap)

@@ -6,6 +6,7 @@ or parts of the matrices (`corpusmill.train.model.split`): `corpusmill.train.par
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from corpusmill.train.model.attend import Boundaries, Part, boundaries, document_mask, visible_mask
+from corpusmill.train.model.blockwise import capped
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
 from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
@@ -56,7 +58,9 @@ class Decoder(nn.Module):
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, of_head, bias=False)
         if config.reward_head:
             del self.tensor_split["head.weight"]  # a single row, which every process has
-        self.score = token_losses  # `corpusmill.train.precision.adapt` may compile it
+        self.score: Callable[..., tuple[Tensor, Tensor]] = (
+            token_losses  # `corpusmill.train.precision.adapt` may compile it
+        )
         self.statistics = Statistics(config)  # of training passes
         self.summed = True  # in training, the losses are differentiated as one sum: see `token_losses`
         self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.metrics`
@@ -109,11 +113,12 @@ class Decoder(nn.Module):
         head = self.embedding.weight if self.head is None else self.head.weight
         if self.probe and labels is not None:
             self.probe.see_logits(F.linear(x, head), self.vocab_size - self.split.rank * len(head))
+        cap = self.config.logit_softcap
         if labels is None:
-            return F.linear(x, head)
-        summed = self.summed and self.training
+            return capped(F.linear(x, head), cap)
+        summed, more = self.summed and self.training, {} if cap is None else {"softcap": cap}
         loss, z_loss = self.score(
-            x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split, summed
+            x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split, summed, **more
         )
         if not self.training:
             return loss

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from corpusmill.train.model.blockwise import capped
 from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ def token_losses(
     chunk: int | None = None,
     split: Split = WHOLE,
     summed: bool = False,
+    softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Cross entropy in nats and z-loss of each token, float32 [B, T], both 0 where the label is `IGNORED`.
 
     hidden [B, T, C], weight [V, C], labels int64 [B, T]. The z-loss is `z_loss` x log(Z)^2, Z the softmax's
-    denominator (PaLM, Chowdhery et al. 2022). `chunk`: tokens whose logits exist at once; losses and gradients stay the
+    denominator (PaLM, Chowdhery et al. 2022). `softcap`: logits are c x tanh(logit / c) first. `chunk`: tokens whose logits exist at once; losses and gradients stay the
     same. They are computed again in the backward pass; not if the caller promises, by `summed`, to differentiate nothing but
     the sum of all losses times some number: then the gradients for 1 are computed beside the losses (as in Liger Kernel, Hsu
     et al. 2024), and another use is an error. `split`: weight is [V / n, C]; every process gets all losses,
@@ -44,10 +46,10 @@ def token_losses(
     if split.size > 1 or (chunk is not None and chunk < len(flat)):
         chunk = chunk or len(flat)
         ahead = summed and torch.is_grad_enabled()
-        how = z_loss, chunk, split, ahead, weight.requires_grad
+        how = z_loss, chunk, split, ahead, weight.requires_grad, softcap
         loss, z = _Chunked.apply(flat, weight, labels.flatten(), *how)  # type: ignore[no-untyped-call]
     else:
-        logits = F.linear(flat, weight.to(flat.dtype)).float()
+        logits = capped(F.linear(flat, weight.to(flat.dtype)).float(), softcap)
         loss = F.cross_entropy(logits, labels.flatten(), reduction="none", ignore_index=IGNORED)
         z = torch.zeros_like(loss)
         if z_loss:
@@ -71,13 +73,14 @@ class _Chunked(torch.autograd.Function):
         split: Split,
         ahead: bool,
         trained: bool,
+        softcap: float | None,
     ) -> tuple[Tensor, Tensor]:
-        ctx.z_loss, ctx.chunk, ctx.first = z_loss, chunk, split.rank * len(weight)
+        ctx.z_loss, ctx.chunk, ctx.first, ctx.softcap = z_loss, chunk, split.rank * len(weight), softcap
         ctx.ahead, ctx.dtype, ctx.trained = ahead, weight.dtype, trained
         losses, logs = [], []
         small = weight.to(hidden.dtype)
         sums = _Gradients(hidden, weight, trained) if ahead else None
-        buffers = _Logits(hidden, weight, chunk)
+        buffers = _Logits(hidden, weight, chunk, softcap)
         for h, label in zip(torch.split(hidden, chunk), torch.split(labels, chunk), strict=True):
             logits = buffers.of(h, small)
             row, here = own_rows(label, ctx.first, len(weight))
@@ -125,34 +128,40 @@ class _Chunked(torch.autograd.Function):
             # In place: a second backward pass, which nobody needs, is an error of autograd.
             to_hidden = to_hidden.mul_(factor)
             to_weight = to_weight.mul_(factor).to(ctx.dtype) if ctx.trained else None
-            return to_hidden, to_weight, None, None, None, None, None, None
+            return to_hidden, to_weight, *[None] * 7
         hidden, weight, labels, logs = ctx.saved_tensors
         small, sums = weight.to(hidden.dtype), _Gradients(hidden, weight, ctx.trained)
         scored = labels != IGNORED
         by_losses, by_zs = by_losses * scored, by_zs * scored * (2 * ctx.z_loss) * logs
-        buffers = _Logits(hidden, weight, ctx.chunk)
+        buffers = _Logits(hidden, weight, ctx.chunk, ctx.softcap)
         parts = [x.split(ctx.chunk) for x in (hidden, labels, logs, by_losses, by_zs)]
         for h, label, log_z, by_loss, by_z in zip(*parts, strict=True):
             probabilities = buffers.of(h, small).sub_(log_z[:, None]).exp_()
             given = (by_loss, by_z if ctx.z_loss else None)
             sums.add(h, small, buffers.gradient(probabilities, label, ctx.first, *given))
         to_weight = sums.to_weight.to(ctx.dtype) if ctx.trained else None
-        return sums.to_hidden, to_weight, None, None, None, None, None, None
+        return sums.to_hidden, to_weight, *[None] * 7
 
 
 class _Logits:
     """Memory for the logits of one chunk, [chunk, V], that all chunks use: tensors of this size made for each chunk cost a CPU a
-    page fault every 4 KB."""
+    page fault every 4 KB. `softcap`: they are capped, and beside them stands the derivative of each by what it was."""
 
-    def __init__(self, hidden: Tensor, weight: Tensor, chunk: int) -> None:
+    def __init__(self, hidden: Tensor, weight: Tensor, chunk: int, softcap: float | None = None) -> None:
         self._low = hidden.new_empty(min(chunk, len(hidden)), len(weight))
         self._full = self._low if hidden.dtype == torch.float32 else self._low.float()
+        self._softcap, self._slope = softcap, None if softcap is None else torch.empty_like(self._full)
 
     def of(self, h: Tensor, small: Tensor) -> Tensor:
         """Logits of the hidden states h [n, C] in float32, valid until the next call."""
         with torch.autocast(h.device.type, enabled=False):
             low = torch.mm(h, small.T, out=self._low[: len(h)])
-        return low if low.dtype == torch.float32 else self._full[: len(h)].copy_(low)
+        full = low if low.dtype == torch.float32 else self._full[: len(h)].copy_(low)
+        if self._softcap is not None and self._slope is not None:
+            full.div_(self._softcap).tanh_()
+            torch.square(full, out=self._slope[: len(h)]).neg_().add_(1.0)
+            full.mul_(self._softcap)
+        return full
 
     def softmax(self, logits: Tensor) -> Tensor:
         """The probabilities, in place of the logits on a CPU, whose kernel has read a row before it writes it."""
@@ -167,6 +176,8 @@ class _Logits:
         full = probabilities.mul_((by_loss if by_z is None else by_loss + by_z)[:, None])
         row, here = own_rows(label, first, full.shape[1])
         full.scatter_add_(1, row[:, None], -(by_loss * here)[:, None])
+        if self._slope is not None:
+            full.mul_(self._slope[: len(full)])
         return full if full.dtype == self._low.dtype else self._low[: len(full)].copy_(full)
 
 

@@ -42,6 +42,7 @@ def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architectu
         reward_head=False,
         attention_softcap=None,
         attention_sinks=False,
+        logit_softcap=None,
     )
     if model.positions == "learned":
         return _gpt2(model, vocab_rows)

@@ -37,7 +37,16 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
         ({"value_embeddings": "all"}, 40),
         ({"moe": {"experts": 4, "ffn_dim": 32}}, 40),
         ({"window": 7, "global_every": 2, "nope_every": 2}, 40),
-        ({"window": 5, "attention_softcap": 2.0, "attention_sinks": True, "kv_heads": 2}, 40),
+        (
+            {
+                "window": 5,
+                "attention_softcap": 2.0,
+                "attention_sinks": True,
+                "kv_heads": 2,
+                "logit_softcap": 5.0,
+            },
+            40,
+        ),
     ],
     ids=["llama", "qk_norm", "gpt2", "value_embeddings", "experts", "local", "sinks"],
 )

@@ -108,14 +108,15 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
             x = x + linear(torch.cat(heads, -1), f"layers.{i}.attention.o")
             h = normed(x, f"layers.{i}.ffn_norm")
             x = x + (experts if c.has_experts(i) else dense)(h, f"layers.{i}.ffn")
-        out.append(normed(x, "norm") @ p["embedding.weight" if c.tie_embeddings else "head.weight"].T)
+        logits = normed(x, "norm") @ p["embedding.weight" if c.tie_embeddings else "head.weight"].T
+        out.append(c.logit_softcap * (logits / c.logit_softcap).tanh() if c.logit_softcap else logits)
     return torch.stack(out)
 
 
 OTHERS: dict[str, dict[str, Any]] = {
     "relu2 and rope": {"activation": "relu2", "norm": "layernorm", "bias": True, "qk_norm": True},
     "value embeddings": {"value_embeddings": "alternate", "kv_heads": 2, "qk_norm": True},
-    "capped": {"attention_softcap": 0.5, "kv_heads": 2},
+    "capped": {"attention_softcap": 0.5, "logit_softcap": 0.3, "kv_heads": 2},
     "sinks": {"attention_sinks": True, "window": 7, "global_every": 3, "nope_every": 1},
     "experts without gate": {"preset": "gpt2", "moe": {"experts": 4, "top_k": 3, "every": 2, "shared_experts": 1}},
 }  # fmt: skip

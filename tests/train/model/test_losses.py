@@ -21,14 +21,19 @@ def case(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, Te
 
 @pytest.mark.parametrize("chunk", [None, 1, 5, 33, 100])
 @pytest.mark.parametrize("z_loss", [0.0, 0.3])
-def test_equal_to_cross_entropy_in_losses_and_gradients(chunk: int | None, z_loss: float) -> None:
+@pytest.mark.parametrize("softcap", [None, 2.5])
+def test_equal_to_cross_entropy_in_losses_and_gradients(
+    chunk: int | None, z_loss: float, softcap: float | None
+) -> None:
     hidden, weight, labels, slope = case()
     logits = F.linear(hidden, weight)
+    if softcap:
+        logits = softcap * (logits / softcap).tanh()
     wanted = F.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=IGNORED
     ).view(3, 11)
     wanted_z = z_loss * logits.logsumexp(-1) ** 2 * (labels != IGNORED)
-    loss, z = token_losses(hidden, weight, labels, z_loss, chunk)
+    loss, z = token_losses(hidden, weight, labels, z_loss, chunk, softcap=softcap)
     torch.testing.assert_close((loss, z), (wanted, wanted_z), atol=1e-5, rtol=1e-5)
     assert (loss[0, 3:7] == 0).all() and (z[0, 3:7] == 0).all()
     # weighted position by position: no gradient is taken for that of the mean
@@ -40,11 +45,14 @@ def test_equal_to_cross_entropy_in_losses_and_gradients(chunk: int | None, z_los
 
 @pytest.mark.parametrize("z_loss", [0.0, 0.3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_of_the_sum_are_computed_beside_the_losses(z_loss: float, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("softcap", [None, 2.5])
+def test_gradients_of_the_sum_are_computed_beside_the_losses(
+    z_loss: float, dtype: torch.dtype, softcap: float | None
+) -> None:
     hidden, weight, labels, _ = case(dtype)
     found = []
     for summed in (False, True):
-        loss, z = token_losses(hidden, weight, labels, z_loss, 5, summed=summed)
+        loss, z = token_losses(hidden, weight, labels, z_loss, 5, summed=summed, softcap=softcap)
         found.append((loss, z, *torch.autograd.grad(0.37 * (loss + z).sum(), (hidden, weight))))
     close = 1e-6 if dtype == torch.float32 else 0.01  # of the largest
     torch.testing.assert_close(found[0][:2], found[1][:2], atol=1e-6, rtol=1e-6)

@@ -34,6 +34,7 @@ FREE = {
 LOCAL = {
     "model": {
         "window": 5, "global_every": 2, "nope_every": 3, "attention_softcap": 2.0, "attention_sinks": True, "kv_heads": 2,
+        "logit_softcap": 0.5, "z_loss": 1e-3,
     }
 }  # fmt: skip
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}

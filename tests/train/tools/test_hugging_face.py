@@ -66,6 +66,7 @@ def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
         ({"qk_norm": True, "bias": True}, "model.bias: True"),
         ({"value_embeddings": "all"}, "model.value_embeddings: all"),
         ({"attention_softcap": 30.0}, "model.attention_softcap: 30.0"),
+        ({"logit_softcap": 30.0}, "model.logit_softcap: 30.0"),
         ({"attention_sinks": True}, "model.attention_sinks: True"),
         ({"qk_norm": True, "nope_every": 2}, "model.nope_every: 2"),
         ({"moe": SOFTMAX, "window": 4}, "model.window: 4"),

@@ -129,11 +129,12 @@ def of_loss(shape: Shape, layout: Layout, work: Work) -> float:
     columns = shape.vocab / layout.tp
     count = tokens(layout, work)
     rows = min(count, shape.loss_chunk or count)
+    more = MASTER if shape.softcap else 0  # of each logit: tanh, or the derivative
     if rows == count and layout.tp == 1:
-        return rows * columns * (work.width if work.compiled else 3 * MASTER)
+        return rows * columns * (work.width if work.compiled else 3 * MASTER + more)
     low = 0 if work.width == MASTER else work.width
     probabilities = 0 if work.cpu or (work.compiled and layout.tp == 1) else MASTER
-    return columns * (rows * (low + MASTER + probabilities) + shape.dim * (MASTER + work.width))
+    return columns * (rows * (low + MASTER + more + probabilities) + shape.dim * (MASTER + work.width))
 
 
 def ends(shape: Shape, layout: Layout, stage: int) -> list[list[Weight]]:

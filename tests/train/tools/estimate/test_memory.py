@@ -91,6 +91,7 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
         {"qk_norm": True, "activation": "relu2", "ffn_dim": 256},
         {"window": 8, "global_every": 3, "nope_every": 3},
         {"attention_softcap": 20.0, "attention_sinks": True},
+        {"logit_softcap": 20.0},
         {"window": 8, "global_every": 2, "attention_sinks": True, "kv_heads": 4},
     ],
 )
@@ -100,7 +101,7 @@ def test_activations_are_what_autograd_keeps(
     config = ModelConfig(**{**CONFIG.model_dump(), "dropout": dropout, **more})
     work = replace(WORK, precision=precision, documents=documents)
     found = memory(shape_of(config, V), Layout(), work)
-    log_softmax = 4 * work.tokens * V
+    log_softmax = 4 * work.tokens * V * (2 if config.logit_softcap else 1)  # and tanh
     measured = kept_by_autograd(config, precision, documents)
     assert found.activations + found.buffers + log_softmax == pytest.approx(measured, rel=0.02)
 
@@ -221,6 +222,7 @@ def test_experts_are_dealt_out_and_compute_top_k() -> None:
         {},
         {"window": 64, "global_every": 4},
         {"window": 64, "attention_sinks": True, "attention_softcap": 9.0},
+        {"logit_softcap": 9.0},
     ],
 )
 def test_the_tracked_peak_of_a_step_is_what_is_estimated(precision: str, more: dict[str, Any]) -> None:
