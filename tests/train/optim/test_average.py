@@ -29,6 +29,8 @@ def test_it_is_the_closed_form() -> None:
         weight.data = torch.randn(3, generator=torch.Generator().manual_seed(step))
         update(optimizer, 0.9, step)
         seen.append(weight.detach().double())
+        if step == 1:
+            assert torch.equal(pairs(optimizer)[0][0], weight)
     decays = [min(0.9, (1 + t) / (10 + t)) for t in range(2, 41)]
     wanted = seen[0]
     for decay, value in zip(decays, seen[1:], strict=True):
