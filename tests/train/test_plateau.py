@@ -80,7 +80,7 @@ def test_a_run_ends_early_keeps_its_best_checkpoint_and_is_not_run_again(
     # Killed before its last checkpoint was finished, it ends where it did.
     Folder(run / "checkpoints/step-000009").delete()
     assert train(load(TrainConfig, file))["steps"] == 9 and weights(run, 9) == ended
-    # More patience goes on.
+    # With more patience it continues.
     again = train(load(TrainConfig, file, ["validation.patience=3"]))
     assert again["steps"] == 12 and again["best_step"] == 3 and steps(run) == [3, 12]
 
