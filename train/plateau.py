@@ -22,13 +22,14 @@ class Plateau:
     since: int = 0
 
     def see(self, losses: Mapping[str, float], step: int, config: ValidationConfig) -> None:
-        """A validation. Sources count alike; a loss that is not finite is no improvement."""
+        """A validation. Sources count alike; a loss that is not finite is no improvement, and before the
+        first one that is, the guard's concern alone."""
         if config.patience is None or not losses:
             return
         mean = sum(losses.values()) / len(losses)
         if mean < self.loss - config.min_delta:
             self.loss, self.step, self.since = mean, step, 0
-        else:
+        elif self.step:
             self.since += 1
 
     def over(self, config: ValidationConfig) -> bool:

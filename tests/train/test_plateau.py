@@ -35,6 +35,7 @@ SETTINGS = {
         ([3.0, math.nan, 2.0], 2, 0.0, 3, None),
         ([3.0, 3.0], 1, 0.0, 1, 2),
         ([3.0, 3.0], None, 0.0, 0, None),
+        ([math.nan, math.nan, math.nan, 3.0], 2, 0.0, 4, None),
     ],
 )
 def test_which_step_is_the_best_and_which_the_last(

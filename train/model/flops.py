@@ -43,7 +43,8 @@ def flops_per_token(
     """FLOPs of forward and backward for one token of a sequence of `length`.
 
     6 x `active_weights`, and 12 x layers x heads x head_size x length for attention, half of it if `causal` (PaLM,
-    Chowdhery et al. 2022, appendix B), and as much less as the mask has fewer ones where a layer has a window. Weights that are `frozen` count 4 x: they have no gradient, and their inputs have one (of the
+    Chowdhery et al. 2022, appendix B), and as much less as the mask has fewer ones where a layer has a window.
+    Weights that are `frozen` count 4 x: they have no gradient, and their inputs have one (of the
     first layer too, here). Boundaries of documents, recomputation and the norms of DoRA's rows are not taken into account.
     """
     active = _active(shapes, top_k)

@@ -32,7 +32,8 @@ def token_losses(
     """Cross entropy in nats and z-loss of each token, float32 [B, T], both 0 where the label is `IGNORED`.
 
     hidden [B, T, C], weight [V, C], labels int64 [B, T]. The z-loss is `z_loss` x log(Z)^2, Z the softmax's
-    denominator (PaLM, Chowdhery et al. 2022). `softcap`: logits are c x tanh(logit / c) first. `chunk`: tokens whose logits exist at once; losses and gradients stay the
+    denominator (PaLM, Chowdhery et al. 2022). `softcap`: logits are c x tanh(logit / c) first.
+    `chunk`: tokens whose logits exist at once; losses and gradients stay the
     same. They are computed again in the backward pass; not if the caller promises, by `summed`, to differentiate nothing but
     the sum of all losses times some number: then the gradients for 1 are computed beside the losses (as in Liger Kernel, Hsu
     et al. 2024), and another use is an error. `split`: weight is [V / n, C]; every process gets all losses,

@@ -142,6 +142,21 @@ def test_documents_in_one_row_are_as_documents_in_rows_of_their_own() -> None:
     torch.testing.assert_close(model(ids, documents=documents), packed, atol=1e-5, rtol=1e-4)
 
 
+def test_a_window_counts_the_positions_of_texts_that_share_their_beginning() -> None:
+    """An answer behind another one in the row is as near to the prompt as if it stood there alone."""
+    model = model_of({"window": 4, "global_every": 2})
+    ids, documents = tokens(1, 10), torch.tensor([[0] * 4 + [1] * 3 + [2] * 3])
+    positions = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 4, 5, 6]])
+    sees = torch.tensor([[[1, 0, 0], [1, 1, 0], [1, 0, 1]]], dtype=torch.bool)
+    shared = model(ids, documents=documents, positions=positions, ancestors=sees)
+    alone = model(torch.cat((ids[:, :4], ids[:, 7:]), 1))
+    torch.testing.assert_close(shared[:, 7:], alone[:, 4:], atol=1e-5, rtol=1e-4)
+    wide = model_of({"window": 20, "global_every": 2})
+    assert not torch.allclose(
+        wide(ids, documents=documents, positions=positions, ancestors=sees)[:, 7:], alone[:, 4:]
+    )
+
+
 def test_no_position_sees_the_future() -> None:
     model, ids = Decoder(SMALL, 50), tokens(1, 20)
     changed = ids.clone()

@@ -1,6 +1,7 @@
 """`corpusmill average`: the mean of the weights of several checkpoints as a model of its own, beside the mean of their predictions.
 
-Of one run's latest checkpoints (LAWA, Kaddour 2022, Sanyal et al. 2023), the moving average that a run keeps (`optimizer.ema`), or of runs that were fine-tuned from the same weights (model
+Of one run's latest checkpoints (LAWA, Kaddour 2022, Sanyal et al. 2023), the moving average that a run keeps (`optimizer.ema`),
+or of runs that were fine-tuned from the same weights (model
 soups, Wortsman et al. 2022), which a greedy soup takes in the order of their losses, each if it lowers the loss of the average.
 """
 
@@ -71,7 +72,8 @@ def average(
     runs: Sequence[Run], out: Folder, last: int = 5, greedy: bool = False, ema: bool = False
 ) -> Averaged:
     """Write the mean of the `last` checkpoints of one run, or of the newest one of each of several, to `out`; or, with `ema`, the moving
-    average in the newest checkpoint of one run, whose only member are the weights there. Returns what its `average.json` holds. `out` becomes a run's folder without an optimizer's state, which `evaluate`, `generate`, `export` and
+    average in the newest checkpoint of one run, whose only member are the weights there. Returns what its `average.json` holds.
+    `out` becomes a run's folder without an optimizer's state, which `evaluate`, `generate`, `export` and
     `init_from` take. Adapters are merged first. All members are in memory at once, in float32.
 
     Raises `UserError` for fewer than two checkpoints, for models or tokenizers that differ, or if `out` holds a run.

@@ -148,8 +148,8 @@ NODE = 8  # GPUs on one fast network, the limit of tensor parallelism
 
 @dataclass(frozen=True)
 class Layout:
-    """`dp` x `cp` x `tp` x `pp` processes; `cp` of them share each sequence, and experts are divided among `ep` of the dp x cp. `zero` is the
-    stage of sharding over dp x cp, within each of `replicate` groups of them. `chunks`: pieces of the model in a process, with `interleaved` and
+    """`dp` x `cp` x `tp` x `pp` processes; `cp` of them share each sequence, and experts are divided among `ep` of the dp x cp.
+    `zero` is the stage of sharding over dp x cp, within each of `replicate` groups of them. `chunks`: pieces of the model in a process, with `interleaved` and
     `zero_bubble`."""
 
     dp: int = 1

@@ -114,9 +114,13 @@ def tokens(layout: Layout, work: Work) -> int:
 
 def _feed_forward(shape: Shape, layer: int) -> float:
     """What a layer's feed-forward keeps of a token, in numbers."""
+    return (4 if shape.width(layer, "gate") else 2) * _hidden(shape, layer)
+
+
+def _hidden(shape: Shape, layer: int) -> int:
+    """Widths of the feed-forwards that compute a token, together."""
     copies = shape.top_k if shape.has_experts(layer) else 1
-    hidden = copies * shape.width(layer, "up") + shape.width(layer, "shared.up")
-    return (4 if shape.width(layer, "gate") else 2) * hidden
+    return copies * shape.width(layer, "up") + shape.width(layer, "shared.up")
 
 
 def of_loss(shape: Shape, layout: Layout, work: Work) -> float:
@@ -210,7 +214,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
 
     C the residual stream (float32), e bytes of what layers compute. Norms keep their input (and 1 / RMS); products
     their input, which autocast casts once for each product; attention q, k, v, its output and a float for each head;
-    SwiGLU its two inputs, the activated one and their product. With context parallelism k and v are those of whole sequences. Tensor parallelism divides what lies between the
+    SwiGLU its two inputs, the activated one and their product. With context parallelism k and v are those of whole
+    sequences. Tensor parallelism divides what lies between the
     column- and the row-wise product, sequence parallelism the rest (Korthikanti et al. 2022, table 2).
 
     Compiled, what is no product and no attention is computed again: kept are the streams, what the norms put out, and of
@@ -229,7 +234,7 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
     q, kv = shape.width(layer, "q"), shape.width(layer, "k")
     copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards
     gated = bool(shape.width(layer, "gate"))
-    hidden = copies * shape.width(layer, "up") + shape.width(layer, "shared.up")
+    hidden = _hidden(shape, layer)
     stream = 4.0 * dim
     heads = 4.0 * shape.heads
     if work.checkpointing == "full":

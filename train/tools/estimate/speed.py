@@ -3,8 +3,8 @@
 A model of a few terms, to compare layouts with (Narayanan et al. 2021, section 3): computation at a share of the peak, the
 pipeline's bubble, and communication that computation does not hide. What is assumed: ranks are placed as the trainer places
 them, tensor parallelism innermost and the pipeline outermost, `NODE` GPUs on one fast network; of tensor parallelism's four
-all-reduces of a layer three are waited for, the rest travels during products; all-to-alls of experts, what a pipeline sends and keys and values that
-are gathered (context) are waited for; gradients and gathered parameters travel during the backward pass, with ZeRO 3 during all of it.
+all-reduces of a layer three are waited for, the rest travels during products; all-to-alls of experts, what a
+pipeline sends, and keys and values that are gathered (context) are waited for; gradients and gathered parameters travel during the backward pass, with ZeRO 3 during all of it.
 """
 
 from __future__ import annotations
