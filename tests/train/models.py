@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -50,3 +51,19 @@ def model_of(settings: dict[str, Any], vocab_size: int = 90, spread: float = 0.0
                 continue  # nothing ever moves it
             value.add_(torch.randn(value.shape, generator=generator), alpha=spread)
     return model
+
+
+def saved_bytes(compute: Callable[[], Any], parameters: Iterable[torch.Tensor]) -> int:
+    """Bytes of the storages that a computation keeps for its backward pass, the parameters' own left out."""
+    own = {p.untyped_storage().data_ptr() for p in parameters}
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            storages[storage.data_ptr()] = storage  # kept, so that no other one takes its place
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        compute()
+    return sum(storage.nbytes() for storage in storages.values())

@@ -14,6 +14,7 @@ from corpusmill.train.parallel.model import ParallelModel, build
 from corpusmill.train.tools.estimate.layout import Layout, shape_of
 from corpusmill.train.tools.estimate.memory import Work, memory
 from tests.forks import launch
+from tests.train.models import saved_bytes
 from tests.train.parallel.layouts import LENGTH, VOCAB, batch_of, config_of
 
 
@@ -58,22 +59,11 @@ LONG = 8 * LENGTH
 
 def kept(model: ParallelModel) -> int:
     """Bytes that a forward pass keeps for the backward, the parameters' own left out."""
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    storages: dict[int, torch.UntypedStorage] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            storages[storage.data_ptr()] = storage
-        return tensor
-
     rows = {name: value.repeat(1, 8) for name, value in batch_of(0).items() if name in ("tokens", "labels")}
     rows["positions"] = torch.arange(LONG).expand(len(rows["tokens"]), -1)
     rows["documents"] = rows["positions"] // 40
     part = model.own_part(rows)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model.parts[0](**part)
-    return sum(storage.nbytes() for storage in storages.values())
+    return saved_bytes(lambda: model.parts[0](**part), model.parameters())
 
 
 def measured() -> None:

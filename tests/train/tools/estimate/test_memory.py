@@ -16,6 +16,7 @@ from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import prepare, quantised, state_tensors
 from corpusmill.train.tools.estimate.layout import Layout, Shape, Weight, shape_of
 from corpusmill.train.tools.estimate.memory import Work, layer_activations, memory, of_loss, of_stage
+from tests.train.models import saved_bytes
 from tests.train.optim.test_state import KINDS
 
 V = 96
@@ -62,21 +63,13 @@ def held(state: torch.Tensor) -> list[torch.Tensor]:
 def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> int:
     """Bytes of the storages that a forward pass keeps for the backward, the parameters' own left out."""
     model = Decoder(config, V)
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    storages: dict[int, torch.UntypedStorage] = {}
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            storages[storage.data_ptr()] = storage  # kept, so that no other one takes its place
-        return tensor
-
     tokens = torch.arange(64).view(2, 32)
     numbers = (torch.arange(32) > 15).long().expand(2, 32) if documents else None
     bf16 = torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16")
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), bf16:
-        model(tokens, tokens, numbers, keys=torch.tensor([1, 2])).sum()
-    return sum(storage.nbytes() for storage in storages.values())
+    with bf16:
+        return saved_bytes(
+            lambda: model(tokens, tokens, numbers, keys=torch.tensor([1, 2])).sum(), model.parameters()
+        )
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
