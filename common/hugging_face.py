@@ -114,7 +114,9 @@ def continuing_prefix(content: Mapping[str, Any]) -> str:
 
 
 # The files beside it with which `transformers` loads the folder: `AutoTokenizer.from_pretrained(folder)`.
-def config(tokenizer: bytes, eos_token: str, chat_template: str | None = None) -> bytes:
+def config(
+    tokenizer: bytes, eos_token: str, chat_template: str | None = None, mask_token: str | None = None
+) -> bytes:
     """`tokenizer_config.json` for a `tokenizer.json`: its added tokens, and nothing that would add a token to a text. The template is
     there too for readers that do not know its file of its own yet."""
     added = json.loads(tokenizer).get("added_tokens", [])
@@ -129,7 +131,8 @@ def config(tokenizer: bytes, eos_token: str, chat_template: str | None = None) -
         "bos_token": None,
         "clean_up_tokenization_spaces": False,
         "eos_token": eos_token,
-        "additional_special_tokens": _others(added, eos_token),
+        **({} if mask_token is None else {"mask_token": mask_token}),
+        "additional_special_tokens": _others(added, eos_token, mask_token),
         "model_max_length": int(1e30),
         "tokenizer_class": "PreTrainedTokenizerFast",
         **({} if chat_template is None else {"chat_template": chat_template}),
@@ -137,12 +140,16 @@ def config(tokenizer: bytes, eos_token: str, chat_template: str | None = None) -
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def special_tokens_map(tokenizer: bytes, eos_token: str) -> bytes:
-    """`special_tokens_map.json`: the end of a document by its role, the other special tokens by name."""
+def special_tokens_map(tokenizer: bytes, eos_token: str, mask_token: str | None = None) -> bytes:
+    """`special_tokens_map.json`: the end of a document, and a mask, by their roles, the other special tokens by name."""
     added = json.loads(tokenizer).get("added_tokens", [])
-    content = {"eos_token": eos_token, "additional_special_tokens": _others(added, eos_token)}
+    content: dict[str, Any] = {
+        "eos_token": eos_token,
+        **({} if mask_token is None else {"mask_token": mask_token}),
+    }
+    content["additional_special_tokens"] = _others(added, eos_token, mask_token)
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _others(added: list[dict[str, Any]], eos_token: str) -> list[str]:
-    return [token["content"] for token in added if token["special"] and token["content"] != eos_token]
+def _others(added: list[dict[str, Any]], *named: str | None) -> list[str]:
+    return [token["content"] for token in added if token["special"] and token["content"] not in named]

@@ -40,6 +40,10 @@ class TokenText:
             raise WorkError(f"{self.where}: has no token {token}, which is in the shards")
         return token_bytes(self._names[token], self.prefix)
 
+    def knows(self, token: int) -> bool:
+        """Whether the tokenizer has this token."""
+        return token in self._names or token in self.added
+
     def within_words(self, token: int) -> bool:
         """Whether it stands only inside a word, behind another token: WordPiece has tokens of their own for that."""
         return bool(self.prefix) and self._names.get(token, "").startswith(self.prefix)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from corpusmill.schemas.continual import ReplayConfig
 from corpusmill.schemas.conversations import ConversationConfig
 from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.masking import InfillConfig, MaskingConfig
 
 Step = Annotated[int, Field(ge=1)]
 Positive = Annotated[int, Field(ge=1)]
@@ -156,6 +157,16 @@ class DataConfig(Mixture):
     fold: FoldConfig | None = Field(
         default=None, description="for cross-validation: documents that are not trained on; null: all are"
     )
+    masking: MaskingConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="hide some tokens, which are what is predicted (with model.causal: false); null: the next token is",
+    )
+    infill: InfillConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="fill in the middle: some documents are read with their middle last; null: none is",
+    )
     cross_documents: bool = Field(default=False, description="let attention cross from document to document")
     prefetch: int = Field(default=16, ge=0, le=1024, description="batches prepared in advance")
     window_blocks: int = Field(default=2, ge=1, description="blocks whose sequences are shuffled together")
@@ -187,6 +198,18 @@ class DataConfig(Mixture):
         ):  # fmt: skip
             if value != wanted:
                 raise ValueError(f"{key}: conversations are packed in rows of whole ones: leave {key} out")
+        return self
+
+    @model_validator(mode="after")
+    def rewritten(self) -> DataConfig:
+        given = [name for name in ("masking", "infill") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError("masking and infill exclude each other: leave one of them out")
+        for key, value in (("conversations", self.conversations), ("fold", self.fold)):
+            if given and value is not None:
+                raise ValueError(f"{given[0]}: every token of its rows is learned from: leave {key} out")
+        if self.infill and self.cross_documents:
+            raise ValueError("infill: rearranges documents one by one: set cross_documents to false")
         return self
 
     @model_validator(mode="after")

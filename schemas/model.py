@@ -108,6 +108,11 @@ class ModelConfig(Strict):
         default="none",
         description="layers whose values get a learned vector of the token added; alternate: every other, the last too",
     )
+    causal: bool = Field(
+        default=True,
+        exclude_if=lambda value: value is True,
+        description="false: a position attends to those on both sides (BERT), with data.masking",
+    )
     window: int | None = Field(
         default=None,
         ge=1,

@@ -17,6 +17,7 @@ from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.distillation import DistillationConfig
 from corpusmill.schemas.guard import GuardConfig
 from corpusmill.schemas.manifest import Strict
+from corpusmill.schemas.masking import check_sides
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig, ScheduleConfig
 from corpusmill.schemas.parallel import LossScaleConfig, MemoryConfig, ParallelConfig, Precision
@@ -191,6 +192,13 @@ class TrainConfig(Strict):
             raise ValueError(
                 f"data.sequence_length {length} exceeds model.max_positions {most}: set model.max_positions to {length}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def sides(self) -> TrainConfig:
+        others = [name for name in ("objective", "distillation", "reinforcement") if getattr(self, name)]
+        others += ["adapter.kind"] if self.adapter is not None and self.adapter.virtual else []
+        check_sides(self.model.causal, self.data.masking, others)
         return self
 
     @model_validator(mode="after")

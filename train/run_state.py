@@ -33,16 +33,18 @@ class Progress:
     seconds: float = 0.0
     validation: dict[str, float] = field(default_factory=dict)
     validation_ema: dict[str, float] = field(default_factory=dict)  # of `optimizer.ema`
+    validation_infill: dict[str, float] = field(default_factory=dict)  # of middles, with `data.infill`
     preference: dict[str, dict[str, float]] = field(default_factory=dict)  # of an objective, by source
     plateau: Plateau = field(default_factory=Plateau)
 
     def results(self) -> dict[str, Any]:
         """What result.json has of validation."""
-        return {"validation": self.validation, **self.averages(), **self.plateau.result()}
+        return {"validation": self.validation, **self.beside(), **self.plateau.result()}
 
-    def averages(self) -> dict[str, Any]:
-        """What a row of metrics has of the averaged weights."""
-        return {"validation_ema": self.validation_ema} if self.validation_ema else {}
+    def beside(self) -> dict[str, Any]:
+        """What a row of metrics has of the averaged weights, and of gaps that are filled."""
+        found = {"validation_ema": self.validation_ema, "validation_infill": self.validation_infill}
+        return {name: losses for name, losses in found.items() if losses}
 
     def preferences(self) -> dict[str, Any]:
         """What a row of metrics has of an objective on the validation split."""
@@ -90,7 +92,7 @@ def save(
             "window": window,
             "seconds": progress.seconds,
             "validation": progress.validation,
-            **progress.averages(),
+            **progress.beside(),
             **progress.plateau.saved(),
             "loss_scale": state.loss_scale.state_dict() if state.loss_scale else None,
             "metrics": log.tail(),
@@ -124,6 +126,7 @@ def restore(
         state.loss_scale.load_state_dict(saved["loss_scale"])
     state.step, progress.validation = found.step, saved["validation"]
     progress.validation_ema = saved.get("validation_ema", {})
+    progress.validation_infill = saved.get("validation_infill", {})
     progress.plateau = Plateau(**saved.get("plateau", {}))
     progress.seconds = max(progress.seconds, saved["seconds"])
     state.window.zero_()

@@ -20,7 +20,7 @@ from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.finetune.distill import make_teacher
-from corpusmill.train.finetune.objective import make_objective, validated
+from corpusmill.train.finetune.objective import make_objective, validate
 from corpusmill.train.finetune.start import begin
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
@@ -33,7 +33,6 @@ from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.log.stragglers import Stragglers, computing
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
-from corpusmill.train.optim.average import averaged
 from corpusmill.train.optim.make import in_warmup
 from corpusmill.train.parallel.elastic import fitted
 from corpusmill.train.parallel.mesh import Flags, World, join
@@ -163,13 +162,13 @@ class Trainer:
                 with profile.step(state.step + 1), world.measuring(state.step + 1):
                     batch = self.span.next_batch(self.stream)
                     batch = self.objective.prepared(batch, state.step + 1) if self.objective else batch
-                    every = stage.sequences * self.plan.sequence_length if self.shards.all_labels else None
+                    every = stage.sequences * self.plan.sequence_length if self.stream.all_labels else None
                     metrics = train_step(state, batch, label_count(batch, world, every), row)
                 self.span.paused += profile.paused()
                 garbage.step(state.step)
-                validate = due(state.step, steps, config.validation.every)
+                validating = due(state.step, steps, config.validation.every)
                 tasks = self.tasks is not None and due(state.step, steps, config.evaluation.every)
-                row = validate or tasks or row
+                row = validating or tasks or row
                 save = signalled or due(state.step, steps, config.checkpoint.every)
                 verdict = self.guard.judge(metrics, state.step, now=bool(row or save))
                 if verdict.kind != "go_on":
@@ -177,7 +176,7 @@ class Trainer:
                     continue
                 self.console.step(state.step)
                 if row:
-                    self._row(metrics, batch, validate, tasks)
+                    self._row(metrics, batch, validating, tasks)
                 if save or self.over or self.progress.plateau.step == state.step:
                     self._save()
                 if signalled and state.step < steps:
@@ -269,13 +268,13 @@ class Trainer:
         ):  # fmt: skip
             write_json(self.folder / name, value)
 
-    def _row(self, metrics: Metrics, batch: Batch, validate: bool, tasks: bool) -> None:
+    def _row(self, metrics: Metrics, batch: Batch, validating: bool, tasks: bool) -> None:
         """Add a row (`corpusmill.train.log.metrics`) to metrics.jsonl."""
         state, span, world = self.state, self.span, self.world
         # This waits for the device, so that only finished work is timed.
         sums, busy = totals_and_each(state, world, self.stream.sources, self.folder.url, computing(world))
         seconds = span.seconds
-        if validate:
+        if validating:
             self._validate()
         scores = self._score_tasks(seconds / max(state.step - span.step, 1)) if tasks else None
         with autocast(self.config, world.device):
@@ -290,9 +289,9 @@ class Trainer:
                 if slowest.named:
                     self.console.print(slowest.line(state.step))
             row["skipped"] = self.guard.skipped_since(rows[-1]["step"] if rows else 0)
-            if validate:
+            if validating:
                 row["validation"] = self.progress.validation
-                row.update(self.progress.averages())
+                row.update(self.progress.beside())
                 row.update(self.progress.preferences())
             if scores:
                 row.update(scores.row())
@@ -318,14 +317,8 @@ class Trainer:
 
     def _validate(self) -> None:
         began = time.monotonic()
-        found = validated(self.state.model, self.config, self.shards.validation, self.world, self.objective)
-        self.progress.validation, self.progress.preference = found
-        if self.config.optimizer.ema:
-            with averaged(self.state.model, self.state.optimizer):
-                self.progress.validation_ema, _ = validated(
-                    self.state.model, self.config, self.shards.validation, self.world, self.objective
-                )
-        self.progress.plateau.see(self.progress.validation, self.state.step, self.config.validation)
+        given = self.shards.validation, self.world, self.objective, self.stream.rewrite
+        validate(self.progress, self.state, *given)
         self.console.validation(self.state.step, self.progress.validation)
         self.span.paused += time.monotonic() - began
 

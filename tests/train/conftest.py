@@ -31,9 +31,11 @@ def write_shards(
     blocks: int = 3,
     validation_shards: int = 1,
     dtype: str = "uint16",
+    specials: tuple[str, ...] = (),
 ) -> Folder:
-    """A shard set with this many tars per source; texts of a Markov chain, so that a model has something to learn."""
-    tokenizer = tokenizer_json()
+    """A shard set with this many tars per source; texts of a Markov chain, so that a model has something to learn. `specials`: tokens of
+    the tokenizer that no text has, with the ids from VOCAB on."""
+    tokenizer, size = tokenizer_json(specials), VOCAB + len(specials)
     (folder / "tokenizer.json").write(tokenizer)
     entries = []
     for number, (source, shards) in enumerate((sources or SOURCES).items()):
@@ -46,7 +48,7 @@ def write_shards(
                 ]
                 for shard in range(count)
             ]  # the last block of a tar is shorter
-            index = write_index(folder, source, split, tars, block_tokens, dtype, tokenizer)
+            index = write_index(folder, source, split, tars, block_tokens, dtype, tokenizer, size)
             data = index.model_dump_json().encode()
             (folder / f"{source}/{split}/index.json").write(data)
             entries.append(
@@ -56,7 +58,7 @@ def write_shards(
                 )
             )  # fmt: skip
     whole = ShardSet(
-        tokenizer="tokenizer.json", tokenizer_xxh3=checksum(tokenizer), vocab_size=VOCAB, eos_id=EOS, dtype=dtype,
+        tokenizer="tokenizer.json", tokenizer_xxh3=checksum(tokenizer), vocab_size=size, eos_id=EOS, dtype=dtype,
         sets=entries,
     )  # fmt: skip
     (folder / "index.json").write(whole.model_dump_json().encode())
@@ -147,15 +149,15 @@ def npy(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def tokenizer_json() -> bytes:
-    """A tokenizer whose vocabulary is VOCAB letters."""
+def tokenizer_json(specials: tuple[str, ...] = ()) -> bytes:
+    """A tokenizer whose vocabulary is VOCAB letters, and special tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     letters = {"<|endoftext|>": EOS, **{chr(0x100 + i): i for i in range(1, VOCAB)}}
     tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(["<|endoftext|>"])
+    tokenizer.add_special_tokens(["<|endoftext|>", *specials])
     return tokenizer.to_str().encode()
 
 

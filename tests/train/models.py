@@ -36,6 +36,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3 moe": ("Qwen3MoeForCausalLM", {"moe": {**SOFTMAX, "first": 1}, "qk_norm": True}),
     "glm4": ("Glm4MoeForCausalLM", {"moe": {**MOE, "first": 1, "shared_experts": 2}, "kv_heads": 2}),
     "glm4 plain": ("Glm4MoeForCausalLM", {"moe": {**MOE, "balance": "loss"}, "qk_norm": True, "tie_embeddings": False}),
+    "eurobert": ("EuroBertForMaskedLM", {"causal": False, "kv_heads": 2}),
+    "eurobert free": ("EuroBertForMaskedLM", {"causal": False, "tie_embeddings": False, "rope_theta": 5e5, "head_dim": 12}),
     "gpt2": ("GPT2LMHeadModel", {"preset": "gpt2", "max_positions": 24}),
     "gpt2 relu2": ("GPT2LMHeadModel", {"preset": "gpt2", "activation": "relu2", "tie_embeddings": False}),
 }  # fmt: skip

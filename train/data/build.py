@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from corpusmill.train.data.pack import IGNORED, Piece, Rows, best_fit, packed, w
 from corpusmill.train.data.plan import Plan
 
 Ints = npt.NDArray[np.int64]
+# Changes rows, by the number of each one's sequence and its place in it: `corpusmill.train.data.rewriting`.
+Rewrite = Callable[[Rows, Ints, Ints], Rows]
 
 # Of a batch: a row for each sequence.
 ROWS = ("tokens", "labels", "targets", "documents", "positions", "source_id", "n")
@@ -62,14 +64,17 @@ class Batch(Mapping[str, torch.Tensor]):
         return len(list(iter(self)))
 
 
-def unshifted(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def unshifted(batch: Mapping[str, torch.Tensor], masked: bool = False) -> dict[str, torch.Tensor]:
     """A batch for a model that shifts labels itself: `input_ids`, `labels`, `position_ids`, int64 [rows, length + 1].
 
     Such a model compares what it predicts at a position with the label of the next one, so `length` predictions take
     `length + 1` positions: those of `tokens`, and the last label. The first label, which no position predicts, is `IGNORED`.
-    Positions begin at 0 in each document, by which models of transformers keep documents apart.
+    Positions begin at 0 in each document, by which models of transformers keep documents apart. `masked`: labels are of the tokens at
+    their own positions, which nobody shifts; `length` of them.
     """
     tokens, labels, positions = batch["tokens"], batch["labels"], batch["positions"]
+    if masked:
+        return {"input_ids": tokens, "labels": labels, "position_ids": positions.long()}
     return {
         "input_ids": torch.cat([tokens, labels[:, -1:]], 1),
         "labels": torch.cat([torch.full_like(labels[:, :1], IGNORED), labels], 1),
@@ -102,8 +107,11 @@ class Group(NamedTuple):
 class Builder:
     """The batches of one rank by step. Not for several threads at once."""
 
-    def __init__(self, plan: Plan, blocks: Blocks, eos: int, rank: int, world: int) -> None:
+    def __init__(
+        self, plan: Plan, blocks: Blocks, eos: int, rank: int, world: int, rewrite: Rewrite | None = None
+    ) -> None:
         self.plan, self.blocks, self.eos, self.rank, self.world = plan, blocks, eos, rank, world
+        self.rewrite = rewrite
         self._groups: OrderedDict[int, Group] = OrderedDict()
         self._packings: OrderedDict[tuple[Key, int], list[list[Piece]]] = OrderedDict()
         self._buffers: list[Ints] = []
@@ -138,6 +146,8 @@ class Builder:
                     for at, (block, sequence) in zip(places[mine], pairs[mine], strict=True)
                 ]
                 rows = packed(pieces, length, self.eos, plan.cross_documents, self._buffer(2 * size, length))
+            if self.rewrite is not None:
+                rows = self.rewrite(rows, numbers[mine], sequences[mine] % (plan.sequence_length // length))
             batches.append(Batch.of(rows, sources[mine], numbers[mine]))
         return batches
 

@@ -23,6 +23,7 @@ from corpusmill.train.data.opening import with_replay
 from corpusmill.train.data.order import Future
 from corpusmill.train.data.plan import Plan, difference, past
 from corpusmill.train.data.planning import caps_reached, make_plan
+from corpusmill.train.data.rewriting import Vocabulary, rewriting
 from corpusmill.train.data.shards import Shards, open_conversations, open_data, open_tokens
 
 MOST_WORKERS = 1024  # of a DataLoader
@@ -98,6 +99,9 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
         )
         self.log = log
         self._opened = opened
+        rewrites = self.config.masking or self.config.infill
+        self.rewrite = rewriting(self.config, Vocabulary.of(opened), self.plan.seed) if rewrites else None
+        self.all_labels = opened.all_labels and self.rewrite is None  # every token is one
         self._by_rows = False  # a loop cuts and joins batches by rows
         self._stride = 1  # steps from a batch to the next one
         # Whether a worker of a DataLoader has begun to read, by its number; in memory that forked processes share.
@@ -109,7 +113,8 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
         read = [self._opened.train[name] for name in self.sources]
         next_use = Future(self.plan, self.dp_rank, self.dp_world).next_use
         self._blocks = Blocks(read, self.config.fetch, next_use, self.log)
-        self._builder = Builder(self.plan, self._blocks, self._opened.set.eos_id, self.dp_rank, self.dp_world)
+        eos, rewrite = self._opened.set.eos_id, self.rewrite
+        self._builder = Builder(self.plan, self._blocks, eos, self.dp_rank, self.dp_world, rewrite)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._ahead: deque[tuple[int, Promise[list[Batch]]]] = deque()
         self._built: deque[Batch] = deque()
@@ -184,7 +189,7 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
         batch: Mapping[str, Tensor] = self._built.popleft()
         self.step += self._stride
         if not self.shift_labels:
-            batch = unshifted(batch)
+            batch = unshifted(batch, self.config.masking is not None)
         return by_rows(batch) if self._by_rows else batch
 
     @property

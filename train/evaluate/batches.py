@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from corpusmill.train.batch import Batch
+from corpusmill.train.data.build import Rewrite
 from corpusmill.train.data.fetch import BlockData, Blocks
 from corpusmill.train.data.pack import Rows, overlapping, overlaps, whole_block, windows
 from corpusmill.train.data.shards import Source
@@ -28,16 +29,23 @@ def tensors(found: Rows, first: int = 0, last: int | None = None) -> Batch:
 
 
 def sample(
-    source: Source, length: int, tokens: int, rank: int = 0, world: int = 1, batch: int = 16
+    source: Source,
+    length: int,
+    tokens: int,
+    rank: int = 0,
+    world: int = 1,
+    batch: int = 16,
+    rewrite: Rewrite | None = None,
 ) -> Iterator[Batch]:
     """Up to `tokens` tokens of whole sequences, spread evenly over the split; the same ones on every call.
 
-    A split without a whole sequence gives its blocks, padded. Rank r takes every world-th batch of rows.
+    A split without a whole sequence gives its blocks, padded. Rank r takes every world-th batch of rows. `rewrite`: changes rows, by
+    their numbers in the sample.
     """
     per_block = source.sequences(length)
     total = int(per_block.sum())
     if not total:
-        yield from list(whole(source, length, batch))[rank::world]
+        yield from list(whole(source, length, batch, rewrite))[rank::world]
         return
     count = min(total, max(tokens // length, 1))
     wanted = np.arange(count) * total // count
@@ -49,13 +57,21 @@ def sample(
             part = slice(start, start + batch)
             found = blocks.get((0, int(b)) for b in block[part])
             pairs = [(found[0, int(b)], int(s)) for b, s in zip(block[part], sequence[part], strict=True)]
-            yield tensors(windows(pairs, length))
+            made = windows(pairs, length)
+            if rewrite is not None:
+                made = rewrite(made, np.arange(start, start + len(pairs)), np.zeros(len(pairs), np.int64))
+            yield tensors(made)
 
 
-def whole(source: Source, length: int, batch: int = 16) -> Iterator[Batch]:
-    """Rows that score every token of the split exactly once; at most `batch` rows at a time."""
-    for block in all_blocks(source):
-        yield from block_batches(block, length, source.index.eos_id, batch)
+def whole(source: Source, length: int, batch: int = 16, rewrite: Rewrite | None = None) -> Iterator[Batch]:
+    """Rows that score every token of the split exactly once, unless `rewrite` changes them; at most `batch` rows at a time."""
+    for number, block in enumerate(all_blocks(source)):
+        if rewrite is None:
+            yield from block_batches(block, length, source.index.eos_id, batch)
+        elif len(block.tokens):
+            made = whole_block(block, length, source.index.eos_id)
+            rows = np.arange(len(made.tokens))
+            yield tensors(rewrite(made, np.full_like(rows, number), rows))
 
 
 def block_batches(

@@ -17,10 +17,12 @@ from corpusmill.schemas.manifest import hash_json
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.rewriting import Vocabulary
 from corpusmill.train.data.shards import Shards, Source
 from corpusmill.train.evaluate.baselines import NGRAM_TOKENS, Baselines
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.documents import document_losses, keep
+from corpusmill.train.evaluate.masked import scorer_of
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.statistics import estimate, linearised, mean_of
 from corpusmill.train.log.sinks import log_line
@@ -33,6 +35,7 @@ from corpusmill.train.run_folder import write_json
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from corpusmill.train.data.build import Rewrite
     from corpusmill.train.parallel.mesh import World
 
     Floats = npt.NDArray[np.float64]
@@ -41,18 +44,23 @@ EVALUATION = "evaluation.json"
 
 
 def validation_losses(
-    model: ParallelModel, config: TrainConfig, sources: dict[str, Source], world: World
+    model: ParallelModel,
+    config: TrainConfig,
+    sources: dict[str, Source],
+    world: World,
+    rewrite: Rewrite | None = None,
 ) -> dict[str, float]:
-    """Mean loss (nats a token) of each source's fixed sample, whose rows the data ranks share."""
+    """Mean loss (nats a label) of each source's fixed sample, whose rows the data ranks share; `rewrite`: of rows as this changes
+    them, by their numbers in the sample."""
     losses, scorer = {}, Scorer(model, config, world)
     for name, source in sources.items():
         if source.index.ntokens:
             batches = sample(
                 source, config.data.sequence_length, config.validation.tokens, world.data_rank, world.data_size,
-                config.data.micro_batch,
+                config.data.micro_batch, rewrite,
             )  # fmt: skip
             loss, tokens = world.sum(*scorer.total(batches))
-            losses[name] = loss / tokens
+            losses[name] = loss / tokens if tokens else float("nan")
     return losses
 
 
@@ -86,9 +94,15 @@ def load_model(
     vocab_size: int,
     device: torch.device,
     rewards: bool = False,
+    masked: bool = False,
 ) -> Decoder:
     """The model of a checkpoint, ready to score or to sample; adapters are merged into its weights. Raises `UserError` for a reward
-    model, unless it is wanted for its `rewards`."""
+    model, unless it is wanted for its `rewards`, and for a `masked` language model."""
+    if not config.model.causal and not masked:
+        raise UserError(
+            f"{config.name}: is a masked language model, which knows no next token: `corpusmill evaluate` and `corpusmill tasks` score"
+            " text with it, `corpusmill export` writes it for transformers"
+        )
     if config.model.reward_head and not rewards:
         raise UserError(
             f"{config.name}: is a reward model, which knows no next token: `corpusmill reward` scores answers with it"
@@ -142,8 +156,9 @@ def evaluate(
     known = _known(run)
     if known.get("of") == of:  # the same weights on the same data: nothing to score again
         return known
-    model = ParallelModel([load_model(config, found, shards.set.vocab_size, world.device)], world)
-    scorer = Scorer(model, config, world)
+    size = shards.set.vocab_size
+    model = ParallelModel([load_model(config, found, size, world.device, masked=True)], world)
+    scorer = scorer_of(model, config, world, Vocabulary.of(shards))
     baselines = Baselines(config, run, found, shards, ngram_tokens)
     sums: dict[str, dict[str, float]] = {}
     bits: dict[str, tuple[Floats, Floats]] = {}  # and bytes, of each document
@@ -175,7 +190,7 @@ def evaluate(
         "of": of,
         "window": length,
         "stride": stride,
-        "end_of_document": "scored",
+        "end_of_document": "scored" if config.model.causal else "given",
         "ngrams": baselines.described(),
         "sources": {name: _row(sums[name], *sizes[name], intervals[name]) for name in sums},
         "all_sources": _row(together, tokens, size, interval(*both)),

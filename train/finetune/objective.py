@@ -6,21 +6,27 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from corpusmill.common.storage import Folder
+from corpusmill.train.data.infill import Infill
+from corpusmill.train.data.masking import Masking
 from corpusmill.train.evaluate.batches import sample
 from corpusmill.train.evaluate.splits import validation_losses
 from corpusmill.train.finetune.preference import Figures, Preference
 from corpusmill.train.finetune.reinforce import Reinforcement
 from corpusmill.train.finetune.reward import values
 from corpusmill.train.model.decoder import Decoder
+from corpusmill.train.optim.average import averaged
 from corpusmill.train.parallel.model import build
 from corpusmill.train.precision.adapt import autocast
 from corpusmill.train.tools.start import load_start
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.data.rewriting import Rewriting
     from corpusmill.train.data.shards import Shards, Source
     from corpusmill.train.parallel.mesh import World
     from corpusmill.train.parallel.model import ParallelModel
+    from corpusmill.train.run_state import Progress
+    from corpusmill.train.step import TrainState
 
 
 def make_objective(
@@ -55,16 +61,38 @@ def _reference(config: TrainConfig, model: ParallelModel, shards: Shards, world:
     return reference
 
 
+def validate(
+    progress: Progress,
+    state: TrainState,
+    sources: dict[str, Source],
+    world: World,
+    objective: Preference | Reinforcement | None,
+    rewrite: Rewriting | None,
+) -> None:
+    """Keep in `progress` what validation finds at this step: of the weights, of their average, and of gaps in documents; collective. Rows
+    are masked as `rewrite` does, always by the same masks."""
+    given = state.model, state.config, sources, world
+    progress.validation, progress.preference = validated(*given, objective, rewrite)
+    if state.config.optimizer.ema:
+        with averaged(state.model, state.optimizer):
+            progress.validation_ema, _ = validated(*given, objective, rewrite)
+    if isinstance(rewrite, Infill):
+        progress.validation_infill = validation_losses(*given, rewrite.middles)
+    progress.plateau.see(progress.validation, state.step, state.config.validation)
+
+
 def validated(
     model: ParallelModel,
     config: TrainConfig,
     sources: dict[str, Source],
     world: World,
     objective: Preference | Reinforcement | None,
+    rewrite: Rewriting | None = None,
 ) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """`validation_losses`; or of an objective its losses on the same sample, and by source what it reports beside them."""
     if objective is None:
-        return validation_losses(model, config, sources, world), {}
+        hide = rewrite.fixed if isinstance(rewrite, Masking) else None
+        return validation_losses(model, config, sources, world, hide), {}
     found: dict[str, Figures] = {}
     length, size = config.data.sequence_length, config.data.micro_batch
     for name, source in sources.items():

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from corpusmill.train.model.attend import visible_mask
 from corpusmill.train.model.losses import Probe
 from corpusmill.train.precision.adapt import uncompiled
 
@@ -47,7 +48,7 @@ def look_inside(
     model: ParallelModel, batch: Mapping[str, Tensor], device: torch.device, most: int = ROWS
 ) -> Inside:
     """Attention, activations and logits of the first `ROWS` rows of each process (at most `most`, a micro-batch) and their
-    first `POSITIONS`: attention is causal, so these have the same values as in the whole row. No dropout, no gradient; the
+    first `POSITIONS`: where attention is causal, these have the same values as in the whole row. No dropout, no gradient; the
     model is unchanged. All processes must call it at the same step. The caller sets autocast.
     """
     names, split = ("tokens", "labels", "documents", "positions"), model.parts[0].split
@@ -62,7 +63,7 @@ def look_inside(
     try:
         with uncompiled():
             model.losses(part)
-        return _inside(model, part["labels"] >= 0, part["positions"])
+        return _inside(model, part)
     finally:
         for handle in handles:
             handle.remove()
@@ -71,8 +72,9 @@ def look_inside(
             piece.train(was)
 
 
-def _inside(model: ParallelModel, scored: Tensor, positions: Tensor) -> Inside:
-    """What the probes of all processes recorded. `positions`: of each token within its document, which sees those up to it."""
+def _inside(model: ParallelModel, rows: Mapping[str, Tensor]) -> Inside:
+    """What the probes of all processes recorded of these rows."""
+    scored, positions = rows["labels"] >= 0, rows["positions"]
     layers, lowest = model.config.layers, float("-inf")
     # Of each layer the entropies, the activations, and the logarithms of how many positions are attended to; then the positions
     # scored, and all.
@@ -87,7 +89,11 @@ def _inside(model: ParallelModel, scored: Tensor, positions: Tensor) -> Inside:
             sums[int(number)] = (entropy * scored).sum()
             highest[int(number)] = logit.masked_fill(~scored, lowest).amax()
             sums[layers + int(number)] = activation.double().sum()
-            seen = (positions + 1).clamp(max=windows.get(int(number), positions.shape[1]))
+            window = windows.get(int(number), positions.shape[1])
+            if model.config.causal:
+                seen = (positions + 1).clamp(max=window)
+            else:
+                seen = visible_mask(positions, rows["documents"], window, causal=False).sum(-1).squeeze(1)
             sums[2 * layers + int(number)] = (seen.double().log() * scored).sum()
         if piece.probe.highest is not None:
             highest[-1] = piece.probe.highest.masked_fill(~scored, lowest).amax()

@@ -5,7 +5,7 @@
 - CUDA in bf16 or fp16: the variable-length kernel of flash attention, given where documents begin (`cu_seqlens`).
 - CUDA otherwise: FlexAttention under a block mask of the documents.
 
-Rows of one document each need none of it: causal attention, by the fastest kernel there is. Local layers (`window`) have boundaries of
+Rows of one document each need none of it: attention, causal or not, by the fastest kernel there is. Local layers (`window`) have boundaries of
 their own beside.
 """
 
@@ -47,6 +47,7 @@ class Boundaries(NamedTuple):
     options: tuple[str, ...] = ()  # with `cu_seqlens`: the names of the kernel's arguments
     seen: list[tuple[Tensor, Tensor]] | None = None  # with `mask`: each layer appends its `attention_figures`
     cache: Earlier | None = None  # `mask` covers its positions too
+    causal: bool = True  # without a mask: whether a position attends to earlier ones alone
     positions: Tensor | None = None  # within documents, [B or 1, T], where layers have virtual tokens
     window: int | None = None  # with `cu_seqlens`: positions that each attends to
     context: Context | None = None  # keys and values are gathered from the processes that share the sequences
@@ -92,12 +93,13 @@ def _boundaries(
     part: Part | None,
     window: int | None,
 ) -> Boundaries:
-    context = None if part is None else part.context
+    context, causal = None if part is None else part.context, config.causal
     plain, head_dim = not (config.attention_softcap or config.attention_sinks), config.head_size
-    if documents is None and window is None and part is None and (plain or ids.device.type != "cuda"):
-        return Boundaries()
+    simple = plain or (causal and ids.device.type != "cuda")
+    if documents is None and window is None and part is None and simple:
+        return Boundaries(causal=causal)
     if ids.device.type != "cuda" or head_dim < 16:  # smaller than FlexAttention's tiles
-        return Boundaries(mask=visible_mask(ids, documents, window, part), context=context)
+        return Boundaries(mask=visible_mask(ids, documents, window, part, causal), context=context)
     flash = torch.cuda.get_device_capability() >= FLASH and head_dim % 8 == 0 and head_dim <= 256
     if (
         plain
@@ -112,12 +114,12 @@ def _boundaries(
 
             # Else the first layer is compiled for the first number of documents, and again for the next.
             maybe_mark_dynamic(cu_seqlens, 0)
-            return Boundaries(cu_seqlens=cu_seqlens, options=options, window=window)
-    return Boundaries(blocks=block_mask(ids, documents, window, part), context=context)
+            return Boundaries(cu_seqlens=cu_seqlens, options=options, window=window, causal=causal)
+    return Boundaries(blocks=block_mask(ids, documents, window, part, causal), context=context)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries, scores: Scores = PLAIN) -> Tensor:
-    """Causal attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]. `within`: of this layer."""
+    """Attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]. `within`: of this layer."""
     if within.context is not None:
         k, v = within.context.whole(k, v)
     # A branch, not a comparison: the compiler may take numbers of heads for symbols, and the kernels want a bool.
@@ -131,7 +133,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries, scores: Scores =
     if not scores.plain:
         return blockwise(q, k, v, within.mask, scores)
     # On CPU, a mask is as fast as is_causal (measured). The last of cached positions sees all of them.
-    causal = within.mask is None and q.shape[2] == k.shape[2]
+    causal = within.causal and within.mask is None and q.shape[2] == k.shape[2]
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=within.mask, is_causal=causal, enable_gqa=grouped
     )
@@ -154,16 +156,21 @@ def attention_figures(q: Tensor, k: Tensor, mask: Tensor, scores: Scores = PLAIN
 
 
 def visible_mask(
-    ids: Tensor, documents: Tensor | None, window: int | None = None, part: Part | None = None
+    ids: Tensor,
+    documents: Tensor | None,
+    window: int | None = None,
+    part: Part | None = None,
+    causal: bool = True,
 ) -> Tensor:
-    """bool [B or 1, 1, T, S]: position i sees j if j <= i, both belong to one document (None: each row of `ids` [B, T] is one), and
-    with a window i - j is less than that. The S keys are those of whole rows, the T queries the same or a `part`."""
+    """bool [B or 1, 1, T, S]: position i sees j if j <= i or not `causal`, both belong to one document (None: each row of `ids` [B, T] is
+    one), and with a window |i - j| is less than that. The S keys are those of whole rows, the T queries the same or a `part`."""
     length = ids.shape[1] if part is None else part.length
     keys = torch.arange(length, device=ids.device)
     queries = keys if part is None else part.places
-    mask = queries[:, None] >= keys
+    behind = queries[:, None] - keys
+    mask = behind >= 0 if causal else torch.ones_like(behind, dtype=torch.bool)
     if window is not None:
-        mask &= queries[:, None] - keys < window
+        mask &= behind.abs() < window
     if documents is None:
         return mask[None, None]
     return (mask & (documents[:, queries, None] == documents[:, None, :]))[:, None]
@@ -182,7 +189,11 @@ def document_mask(documents: Tensor, ancestors: Tensor | None = None) -> Tensor:
 
 
 def block_mask(
-    ids: Tensor, documents: Tensor | None, window: int | None = None, part: Part | None = None
+    ids: Tensor,
+    documents: Tensor | None,
+    window: int | None = None,
+    part: Part | None = None,
+    causal: bool = True,
 ) -> Any:
     """`visible_mask` for FlexAttention (Dong et al. 2024): it skips blocks of 128 x 128 that hold nothing."""
     from torch.nn.attention.flex_attention import create_block_mask
@@ -193,9 +204,9 @@ def block_mask(
 
     def visible(row: Tensor, _head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         i = i if places is None else places[i]
-        seen = i >= j
+        seen = i >= j if causal else i == i
         if window is not None:
-            seen = seen & (i - j < window)
+            seen = seen & (i - j < window) & (j - i < window)
         return seen if documents is None else seen & (documents[row, i] == documents[row, j])
 
     rows, length = (None if documents is None else len(documents)), ids.shape[1]
@@ -242,13 +253,16 @@ def _variable_length(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, within
     B, H, T, D = q.shape
     options = within.options
     before = -1 if within.window is None else within.window - 1
-    causal: dict[str, Any] = {"window_size": (before, 0)} if "window_size" in options else {"is_causal": True}
+    after = 0 if within.causal else before
+    sides: dict[str, Any] = (
+        {"window_size": (before, after)} if "window_size" in options else {"is_causal": within.causal}
+    )
     if "enable_gqa" in options:
-        causal["enable_gqa"] = True if k.shape[1] != H else False  # noqa: SIM210 (see `attend`)
+        sides["enable_gqa"] = True if k.shape[1] != H else False  # noqa: SIM210 (see `attend`)
     else:
         k, v = (x.repeat_interleave(H // x.shape[1], dim=1) for x in (k, v))
     flat = [x.transpose(1, 2).reshape(B * T, x.shape[1], D) for x in (q, k, v)]
-    found: Any = varlen_attn(flat[0], flat[1], flat[2], cu_seqlens, cu_seqlens, T, T, **causal)
+    found: Any = varlen_attn(flat[0], flat[1], flat[2], cu_seqlens, cu_seqlens, T, T, **sides)
     rows: Tensor = found.view(B, T, H, D)
     return rows.transpose(1, 2)
 

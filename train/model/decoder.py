@@ -158,7 +158,7 @@ class Decoder(nn.Module):
     ) -> Boundaries:
         """The documents' boundaries in rows of `ids` [B, T], for the kernel that will compute attention, outside of autocast in `dtype`; a
         probe needs the mask. With `ancestors` a window counts `positions`."""
-        window = self.config.window
+        window, causal = self.config.window, self.config.causal
         if ancestors is not None and documents is not None:
             mask, local = document_mask(documents, ancestors), None
             if window is not None and positions is not None:
@@ -168,8 +168,8 @@ class Decoder(nn.Module):
         if self.probe and documents is not None:
             seen, local = self.probe.attention, None
             if window is not None:
-                local = Boundaries(mask=visible_mask(ids, documents, window), seen=seen)
-            return Boundaries(mask=document_mask(documents), seen=seen, local=local)
+                local = Boundaries(mask=visible_mask(ids, documents, window, None, causal), seen=seen)
+            return Boundaries(mask=visible_mask(ids, documents, None, None, causal), seen=seen, local=local)
         if torch.is_autocast_enabled(ids.device.type):
             dtype = torch.get_autocast_dtype(ids.device.type)
         part = None
@@ -192,7 +192,7 @@ class Decoder(nn.Module):
         trained = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
         frozen = [name for name in shapes if name not in trained]
         top_k = self.config.moe.top_k if self.config.moe else 0
-        return flops_per_token(shapes, length, top_k, frozen=frozen, windows=self.config.windows)
+        return flops_per_token(shapes, length, top_k, self.config.causal, frozen, self.config.windows)
 
 
 def _table(rows: int, width: int) -> nn.Embedding:

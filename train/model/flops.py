@@ -18,7 +18,7 @@ from corpusmill.common.errors import UserError, nearest
 
 MFU_FORMULA = (
     "tokens/s of one device x (6 x active weights of matrix products, 4 x frozen ones, + 6 x layers x heads x head_dim x"
-    " sequence_length; of a local layer with window w its 2 w - w^2 / sequence_length)"
+    " sequence_length; of a local layer with window w its 2 w - w^2 / sequence_length; of attention to both sides twice as much)"
     " / its peak FLOP/s in dense bf16, whatever the precision"
 )
 Shapes = Mapping[str, Sequence[int]]  # of a decoder's parameters, by name

@@ -44,15 +44,38 @@ def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architectu
         attention_sinks=False,
         logit_softcap=None,
     )
+    if not model.causal:
+        return _eurobert(model, vocab_rows, length)
     if model.positions == "learned":
         return _gpt2(model, vocab_rows)
+    shared = _llama(model, vocab_rows, length)
+    name, more = _experts(model) if model.moe else _dense(model)
+    return Architecture(name, {**shared, **more}, list(_parts(model, name)))
+
+
+def _eurobert(model: ModelConfig, vocab_rows: int, length: int) -> Architecture:
+    """Llama's layers with attention to both sides (Boizard et al. 2025)."""
+    why = "EuroBERT, which attends to both sides, has it otherwise"
+    require(model, why, positions="rope", bias=False, qk_norm=False, moe=None, window=None, nope_every=None)
+    more = {
+        "model_type": "eurobert",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "pad_token_id": None,
+    }
+    name = "EuroBertForMaskedLM"
+    return Architecture(name, {**_llama(model, vocab_rows, length), **more}, list(_parts(model, name)))
+
+
+def _llama(model: ModelConfig, vocab_rows: int, length: int) -> dict[str, Any]:
+    """Keys of config.json that architectures with RMSNorm, SwiGLU and RoPE share."""
     require(
         model,
         "no architecture of the Hugging Face layout with RoPE has it exactly",
         norm="rmsnorm",
         activation="swiglu",
     )
-    config = {
+    return {
         "vocab_size": vocab_rows,
         "hidden_size": model.dim,
         "intermediate_size": model.hidden,
@@ -66,8 +89,6 @@ def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architectu
         "attention_dropout": 0.0,
         **_rope(model, length),
     }
-    name, more = _experts(model) if model.moe else _dense(model)
-    return Architecture(name, {**config, **more}, list(_parts(model, name)))
 
 
 def require(model: ModelConfig, why: str, **wanted: Any) -> None:

@@ -18,6 +18,7 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.conversations.model import template_in
 from corpusmill.train.data.opening import run_vocabulary
+from corpusmill.train.data.rewriting import special_id
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import TOKENIZER, write_json
@@ -51,7 +52,8 @@ def trained_tensors(config: TrainConfig, run: Folder, found: checkpoint.Checkpoi
     """Of the decoder in a checkpoint of a run, by name; adapters are merged into its weights."""
     if config.adapter is None:
         return checkpoint.read_tensors(found)
-    return load_model(config, found, run_vocabulary(config, run).vocab_size, torch.device("cpu")).state_dict()
+    size = run_vocabulary(config, run).vocab_size
+    return load_model(config, found, size, torch.device("cpu"), masked=True).state_dict()
 
 
 def refuse_model_in(out: Folder) -> None:
@@ -85,11 +87,15 @@ def write_model(
     template = template_in(run)
     if template is not None:
         (out / TEMPLATE).write(template.encode())
-    (out / "tokenizer_config.json").write(tokenizer_config(tokenizer, end, template))
-    (out / "special_tokens_map.json").write(special_tokens_map(tokenizer, end))
+    mask = None if config.data.masking is None else config.data.masking.token
+    (out / "tokenizer_config.json").write(tokenizer_config(tokenizer, end, template, mask))
+    (out / "special_tokens_map.json").write(special_tokens_map(tokenizer, end, mask))
     # In training a document follows an end-of-text token: generation begins with one.
     ends = {"bos_token_id": eos, "eos_token_id": eos}
-    write_json(out / GENERATION, ends)
+    if mask is None:
+        write_json(out / GENERATION, ends)
+    else:
+        ends["mask_token_id"] = special_id(tokenizer, str(run / TOKENIZER), mask, "masking.token")
     write_json(out / CONFIG, {"architectures": [made.name], **made.config, **ends, "torch_dtype": dtype})
     return count, size
 

@@ -59,7 +59,9 @@ def load_start(
         )
     wanted = newest_stable(config, run) if step == "stable" else step
     found = checkpoint_at(run, wanted, "init_from.step")
-    whole = load_model(config, found, model.vocab_size, model.embedding.weight.device, rewards=True)
+    whole = load_model(
+        config, found, model.vocab_size, model.embedding.weight.device, rewards=True, masked=True
+    )
     model.load_state_dict(whole.state_dict())
     return config, found
 

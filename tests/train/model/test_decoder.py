@@ -99,7 +99,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
                     scores = c.attention_softcap * (scores / c.attention_softcap).tanh()
                 local = c.window and not (c.global_every and (i + 1) % c.global_every == 0)
                 for a, b in itertools.product(range(len(row)), repeat=2):
-                    if b > a or (local and b <= a - c.window):
+                    if (c.causal and b > a) or (local and abs(a - b) >= c.window):
                         scores[a, b] = -torch.inf
                 if c.attention_sinks:
                     sink = p[f"layers.{i}.attention.sinks"][head].expand(len(row), 1)
@@ -118,6 +118,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "value embeddings": {"value_embeddings": "alternate", "kv_heads": 2, "qk_norm": True},
     "capped": {"attention_softcap": 0.5, "logit_softcap": 0.3, "kv_heads": 2},
     "sinks": {"attention_sinks": True, "window": 7, "global_every": 3, "nope_every": 1},
+    "both sides": {"causal": False, "window": 7, "global_every": 3, "preset": "gpt2"},
+    "both sides, sinks": {"causal": False, "window": 4, "global_every": 2, "attention_sinks": True, "kv_heads": 2},
+    "both sides, capped": {"causal": False, "attention_softcap": 0.5},
     "experts without gate": {"preset": "gpt2", "moe": {"experts": 4, "top_k": 3, "every": 2, "shared_experts": 1}},
 }  # fmt: skip
 WRITTEN_OUT = {kind: s for kind, (_, s) in KINDS.items() if "rope_scaling" not in s} | OTHERS
@@ -130,8 +133,9 @@ def test_equals_the_model_written_out(kind: str) -> None:
         torch.testing.assert_close(model(tokens()), reference(model, tokens()), atol=2e-5, rtol=1e-4)
 
 
-def test_documents_in_one_row_are_as_documents_in_rows_of_their_own() -> None:
-    model = Decoder(SMALL, 50, seed=1)
+@pytest.mark.parametrize("causal", [True, False])
+def test_documents_in_one_row_are_as_documents_in_rows_of_their_own(causal: bool) -> None:
+    model = Decoder(SMALL.model_copy(update={"causal": causal}), 50, seed=1)
     ids = tokens(1, 20)
     documents = torch.tensor([[0] * 7 + [1] * 13])
     positions = torch.tensor([[*range(7), *range(13)]])
@@ -163,6 +167,15 @@ def test_no_position_sees_the_future() -> None:
     changed[0, 12:] += 1
     assert torch.equal(model(ids)[:, :12], model(changed)[:, :12])
     assert not torch.equal(model(ids)[:, 12:], model(changed)[:, 12:])
+
+
+def test_from_both_sides_a_position_sees_what_follows_within_its_window() -> None:
+    model, ids = model_of({"causal": False, "window": 3, "layers": 2}), tokens(1, 20)
+    changed = ids.clone()
+    changed[0, 12] = (changed[0, 12] + 1) % 50
+    differs = (model(ids) != model(changed)).any(-1)[0]
+    # Two layers reach two positions each, to either side.
+    assert differs[8:17].all() and not differs[:8].any() and not differs[17:].any()
 
 
 def test_ignored_labels_cost_nothing() -> None:

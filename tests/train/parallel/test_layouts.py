@@ -37,6 +37,11 @@ LOCAL = {
         "logit_softcap": 0.5, "z_loss": 1e-3,
     }
 }  # fmt: skip
+MASKED = {
+    "model": {"causal": False, "window": 5, "global_every": 2, "kv_heads": 2, "loss_chunk": 7, "attention_sinks": True},
+    "data": {"masking": {}}, "optimizer": {"eps": 1e-4, "ema": 0.9},
+}  # fmt: skip
+BOTH_SIDES = {"model": {"causal": False}, "data": {"masking": {}}}
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
 ONE = {"micro_batch": 1}
 CLAMPED = {"optimizer": {"eps": 1e-4, "grad_clip_value": 0.01}}
@@ -49,6 +54,8 @@ TWO: list[Case] = [
     ["zero bubble, one piece", {"pipeline": 2, "schedule": "zero_bubble", "chunks": 1}, {}],
     ["context", {"context": 2}, {}], ["context, zero 3", {"context": 2, "zero": 3}, FREE],
     ["context, local", {"context": 2, "zero": 1}, LOCAL], ["bf16 context", {"context": 2}, BF16],
+    ["masked, zero 2", {"zero": 2}, MASKED], ["masked tensor", {"tensor": 2}, BOTH_SIDES],
+    ["masked pipeline", {"pipeline": 2}, MASKED], ["masked context", {"context": 2}, MASKED],
     ["experts", {"zero": 1, "expert": 2}, MIXED], ["bf16 tensor", {"tensor": 2}, BF16],
     ["bf16 zero 3", {"zero": 3}, BF16], ["bf16 pipeline", {"pipeline": 2}, BF16],
 ]  # fmt: skip
@@ -66,7 +73,7 @@ FOUR: list[Case] = [
     ["experts of 4", {"zero": 3, "expert": 4}, BIASED], ["experts x tensor", {"zero": 2, "expert": 2, "tensor": 2}, MIXED],
     ["experts x pipeline", {"zero": 3, "expert": 2, "pipeline": 2}, MIXED],
     ["context 4", {"context": 4}, LOCAL], ["context x tensor", {"context": 2, "tensor": 2}, GPT2],
-    ["context x zero 3", {"context": 2, "zero": 3}, {}], ["context x pipeline", {"context": 2, "pipeline": 2}, FREE],
+    ["context x zero 3", {"context": 2, "zero": 3}, BOTH_SIDES], ["context x pipeline", {"context": 2, "pipeline": 2}, FREE],
     ["context x experts", {"context": 2, "zero": 2, "expert": 2}, BIASED],
 ]  # fmt: skip
 EIGHT: list[Case] = [

@@ -26,7 +26,8 @@ import torch, transformers
 from safetensors.torch import save_file
 torch.set_num_threads(1)
 for folder in sys.argv[2:]:
-    model, report = transformers.AutoModelForCausalLM.from_pretrained(
+    kind = json.load(open(folder + "/config.json"))["architectures"][0]
+    model, report = getattr(transformers, kind).from_pretrained(
         folder, output_loading_info=True, attn_implementation="sdpa")
     wrong = {key: [str(x) for x in value] for key, value in report.items() if value}
     logits = model.eval()(torch.load(sys.argv[1], weights_only=True)).logits
@@ -34,6 +35,9 @@ for folder in sys.argv[2:]:
     model.save_pretrained(folder + "/again")
     print(json.dumps([type(model).__name__, wrong]), flush=True)
 """
+
+
+SINCE = {"EuroBertForMaskedLM": "5.3.0"}  # the first release that has it
 
 
 @pytest.mark.slow
@@ -45,7 +49,11 @@ def test_logits_are_equal_there_and_after_the_way_back(tmp_path: Path, release: 
         pytest.skip(f"transformers: {reason}")
     ids = torch.randint(0, 90, (2, 24), generator=torch.Generator().manual_seed(0))
     torch.save(ids, tmp_path / "ids.pt")
-    models = {kind: model_of(settings) for kind, (_, settings) in KINDS.items()}
+    models = {
+        kind: model_of(settings)
+        for kind, (name, settings) in KINDS.items()
+        if name not in SINCE or release >= SINCE[name]
+    }
     folders = {kind: tmp_path / kind.replace(" ", "-") for kind in models}
     for kind, model in models.items():
         made = architecture(model.config, model.embedding.num_embeddings, 24)

@@ -11,7 +11,8 @@ from corpusmill.common.format import quantity
 from corpusmill.common.hugging_face import library
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.tasks import METRICS, Metric
-from corpusmill.train.evaluate.scorer import Scorer
+from corpusmill.train.data.rewriting import Vocabulary
+from corpusmill.train.evaluate.masked import scorer_of
 from corpusmill.train.evaluate.statistics import centred, of_core
 from corpusmill.train.evaluate.tasks.encode import Encoder
 from corpusmill.train.evaluate.tasks.read import find_task
@@ -69,6 +70,7 @@ class TaskCurves:
                     " evaluate`"
                 )
         self.encoder = Encoder(library(shards.tokenizer(), str(run / TOKENIZER)), shards.set.eos_id)
+        self.vocabulary = Vocabulary.of(shards)
         self.prepared = [scorable(one, self.encoder, config.data.sequence_length) for one in prepared]
         for one in self.prepared:
             if one.skipped and world.first:
@@ -82,7 +84,7 @@ class TaskCurves:
 
         `seconds_per_step`: of training, by which the first call of a run sets how many items of each task all calls score.
         """
-        scorer = Scorer(model, self.config, self.world)
+        scorer = scorer_of(model, self.config, self.world, self.vocabulary)
         ready = Model(self.encoder, scorer.answers, scorer.longest, None)
         line = ""
         if self.counts is None:

@@ -22,10 +22,11 @@ from corpusmill.schemas.tasks import CHOICE, CLASSES, Task
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.checkpoint import Checkpoint
 from corpusmill.train.data.opening import run_vocabulary
+from corpusmill.train.data.rewriting import Vocabulary
+from corpusmill.train.evaluate.masked import scorer_of
 from corpusmill.train.evaluate.measures import measure
 from corpusmill.train.evaluate.metrics.classification import classification
 from corpusmill.train.evaluate.progress import reported
-from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import estimate, linearised
 from corpusmill.train.evaluate.tasks.data import files_of, read_rows
@@ -99,6 +100,7 @@ class Model(NamedTuple):
     answers: Answers
     longest: int
     opened: Opened | None
+    causal: bool = True
 
 
 def score(prepared: Prepared, model: Model, rows: int = 16) -> Scored:
@@ -108,6 +110,8 @@ def score(prepared: Prepared, model: Model, rows: int = 16) -> Scored:
         return score_rolling(task, questions, model.encoder, model.answers, model.longest)
     if task.output_type != "generate_until":
         return score_choices(task, questions, model.encoder, model.answers, model.longest)
+    if model.opened is None and not model.causal:
+        raise UserError(f"{task.task}: generates texts, which a masked language model does not: leave it out")
     if model.opened is None:
         raise UserError(f"{task.task}: generates texts, which one process does: start it without torchrun")
     return score_texts(task, questions, model.encoder, model.opened, rows)
@@ -260,14 +264,16 @@ def open_model(config: TrainConfig, run: Folder, found: Checkpoint, world: World
     """The model of a checkpoint, for batches of `rows`; it generates in one process only."""
     longest = config.data.sequence_length
     kept = run_vocabulary(config, run)
-    decoder = load_model(config, found, kept.vocab_size, world.device)
-    scorer = Scorer(ParallelModel([decoder], world), config, world)
-    encoder = Encoder(library((run / TOKENIZER).read(), str(run / TOKENIZER)), kept.eos_id)
+    decoder = load_model(config, found, kept.vocab_size, world.device, masked=True)
+    tokenizer, where = (run / TOKENIZER).read(), str(run / TOKENIZER)
+    vocabulary = Vocabulary(tokenizer, kept.eos_id, kept.vocab_size, where)
+    scorer = scorer_of(ParallelModel([decoder], world), config, world, vocabulary)
+    encoder = Encoder(library(tokenizer, where), kept.eos_id)
     opened = None
-    if world.size == 1:
+    if world.size == 1 and config.model.causal:
         runner = Runner(decoder, kept.vocab_size, kept.eos_id, longest, config.precision)
         opened = Opened(runner, encoder.tokenizer, found.step)
-    return Model(encoder, lambda queries: scorer.answers(queries, rows), longest, opened)
+    return Model(encoder, lambda queries: scorer.answers(queries, rows), longest, opened, config.model.causal)
 
 
 def known_results(run: Folder, now: EvaluationResults) -> EvaluationResults:

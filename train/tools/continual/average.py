@@ -22,7 +22,9 @@ from corpusmill.schemas.conversations import TEMPLATE
 from corpusmill.schemas.phases import AVERAGE, Averaged, Member, SourceAverage
 from corpusmill.train import checkpoint
 from corpusmill.train.data.opening import open_run_data
+from corpusmill.train.data.rewriting import Vocabulary
 from corpusmill.train.evaluate.documents import paired_bits
+from corpusmill.train.evaluate.masked import scorer_of
 from corpusmill.train.evaluate.scorer import Scorer
 from corpusmill.train.evaluate.splits import checkpoint_at, interval, load_model
 from corpusmill.train.evaluate.statistics import compared, linearised, mean_of
@@ -84,7 +86,9 @@ def average(
     same_model(runs)
     world, shards = join(config), open_run_data(config)
     found = [(runs[0], checkpoint_at(runs[0].folder, None))] if ema else members(runs, last)
-    models = [load_model(run.config, one, shards.set.vocab_size, world.device) for run, one in found]
+    models = [
+        load_model(run.config, one, shards.set.vocab_size, world.device, masked=True) for run, one in found
+    ]
     judge = Judge(config, shards, world)
     bits = [judge.bits(judge.scorer(model)) for model in models]
     means = [judge.mean(one) for one in bits]
@@ -209,9 +213,10 @@ class Judge:
                 f"{config.data.shards}: no source has a validation split; set split.validation_share in the recipe"
             )
         self.sizes: Bits = {}
+        self.vocabulary = Vocabulary.of(shards)
 
     def scorer(self, model: Decoder) -> Scorer:
-        return Scorer(ParallelModel([model], self.world), self.config, self.world)
+        return scorer_of(ParallelModel([model], self.world), self.config, self.world, self.vocabulary)
 
     def bits(self, scorer: TokenLosses) -> Bits:
         found = {}

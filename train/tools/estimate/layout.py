@@ -66,6 +66,7 @@ class Shape:
     top_k: int = 0
     loss_chunk: int | None = None  # tokens whose logits are in memory at once; None: all
     windows: Windows = field(default_factory=dict)
+    causal: bool = True
     softcap: bool = False  # of the logits of tokens
     blockwise: bool = False  # attention with capped scores or sinks, which a CPU computes in blocks
 
@@ -136,7 +137,7 @@ def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
         weights.append(Weight(name, tuple(parameter.shape), kind, layer, splits.get(name, ())))
     return Shape(
         tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
-        config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows, config.logit_softcap is not None,
+        config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows, config.causal, config.logit_softcap is not None,
         config.attention_softcap is not None or config.attention_sinks,
     )  # fmt: skip
 

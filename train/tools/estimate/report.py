@@ -112,10 +112,14 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms, asked: bool = Tr
     need = None if refused else memory(shape, layout, work)
     timing = Timing(shape, work, gpu, terms.mfu, terms.network and terms.network * 1e9)
     tokens = data.tokens(config.schedule.steps)
-    flops = flops_per_token(shape.sizes, data.sequence_length, shape.top_k, windows=shape.windows)
+    flops = flops_per_token(
+        shape.sizes, data.sequence_length, shape.top_k, shape.causal, windows=shape.windows
+    )
     again = 0.0  # `selective` keeps what products put out: next to nothing is; of a `budget` it is not known
     if checkpointing == "full":
-        again = recomputed_per_token(shape.sizes, data.sequence_length, shape.top_k, windows=shape.windows)
+        again = recomputed_per_token(
+            shape.sizes, data.sequence_length, shape.top_k, shape.causal, shape.windows
+        )
     found = smallest(shape, work, gpu, layout, terms.headroom)
     return {
         "name": config.name,

@@ -67,9 +67,13 @@ class Timing:
     def __init__(self, shape: Shape, work: Work, gpu: Gpu, mfu: float, network: float | None = None) -> None:
         self.shape, self.work, self.gpu, self.mfu = shape, work, gpu, mfu
         self.network = network or gpu.network
-        self.flops = flops_per_token(shape.sizes, work.length, shape.top_k, windows=shape.windows)
+        self.flops = flops_per_token(
+            shape.sizes, work.length, shape.top_k, shape.causal, windows=shape.windows
+        )
         if work.checkpointing == "full":
-            self.flops += recomputed_per_token(shape.sizes, work.length, shape.top_k, windows=shape.windows)
+            self.flops += recomputed_per_token(
+                shape.sizes, work.length, shape.top_k, shape.causal, shape.windows
+            )
         # Weights that are divided alike, added up: (elements, axes, whether they are experts', whether in a layer).
         sums: dict[tuple[tuple[str, ...], bool, bool], int] = {}
         for weight in shape.weights:
