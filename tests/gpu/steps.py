@@ -41,6 +41,16 @@ CASES: dict[str, dict[str, Any]] = {
     "gpt2": {
         "model": {"preset": "gpt2", "dim": 32, "layers": 2, "heads": 4, "ffn_dim": 64, "max_positions": 32, "vocab_multiple": 8}
     },
+    # The end of text stands for a mask: the data has no other special token.
+    "both sides": {"model.causal": False, "data.masking": {"token": "<|endoftext|>", "whole_words": False}, "precision": "bf16"},
+    "both sides, local": {
+        "model.causal": False, "model.window": 5, "model.global_every": 2, "precision": "bf16", "data.micro_batch": 2,
+        "data.masking": {"token": "<|endoftext|>", "share": 0.3, "whole_words": False},
+    },
+    "both sides, fp32": {
+        "model.causal": False, "model.window": 5, "model.attention_sinks": True,
+        "data.masking": {"token": "<|endoftext|>", "whole_words": False},
+    },
     "checkpointing": {"memory.checkpointing": "full", "precision": "bf16"},
     "selective": {"memory.checkpointing": "selective", "precision": "bf16"},
     "offloaded": {"memory.offload": "activations"},

@@ -272,15 +272,18 @@ def _varlen_attn(
     window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """`torch.nn.attention.varlen.varlen_attn`, document by document."""
-    assert window_size[1] == 0 and cu_seq_q is cu_seq_k and cu_seq_q.dtype == torch.int32
+    before, after = window_size
+    assert after in (0, before) and cu_seq_q is cu_seq_k and cu_seq_q.dtype == torch.int32
     parts = []
     for low, high in pairwise(cu_seq_q.inner.tolist()):
         assert 0 <= high - low <= max_q == max_k
         if high > low:
             q, k, v = (x[low:high].transpose(0, 1)[None] for x in (query, key, value))
-            mask = torch.ones(high - low, high - low, dtype=torch.bool, device=CUDA).tril()
-            if window_size[0] >= 0:
-                mask = mask.triu(-window_size[0])
+            mask = torch.ones(high - low, high - low, dtype=torch.bool, device=CUDA)
+            if after >= 0:
+                mask = mask.tril(after)
+            if before >= 0:
+                mask = mask.triu(-before)
             found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=enable_gqa)
             parts.append(found[0].transpose(0, 1))
     return torch.cat(parts)

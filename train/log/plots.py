@@ -126,6 +126,7 @@ SPECS = {
         Spec("Loss by source", ("loss_per_source/",), "nats a token", "training", True),
         Spec("Validation by source", ("validation/",), "nats a token", "", True),
         Spec("Validation of averages", ("validation_ema/",), "nats a token", "optimizer.ema", True),
+        Spec("Validation of gaps", ("validation_infill/",), "nats a token", "data.infill", True),
         Spec("Other losses", ("z_loss", "balance_loss", "router_z_loss"), "nats a token", "weighted", True),
     ),
     "Tasks": (
