@@ -27,6 +27,22 @@ UNUSED = {
 }
 
 
+class HypergradientConfig(Strict):
+    """A factor of the learning rate that follows its hypergradient (Baydin et al. 2018)."""
+
+    rate: float = Field(
+        default=0.02, gt=0, lt=1, description="the factor changes by at most this share each time"
+    )
+    every: int = Field(
+        default=1, ge=1, description="steps between two changes, at each of which a device is waited for"
+    )
+    after: int = Field(
+        default=0, ge=0, description="steps before the first change, such as those of a warm-up"
+    )
+    lowest: float = Field(default=0.1, gt=0, le=1, description="the factor does not fall below")
+    highest: float = Field(default=10.0, ge=1, description="nor rise above")
+
+
 class OptimizerConfig(Strict):
     """The update of the weights. Weight decay is decoupled from the gradient (Loshchilov & Hutter 2019), but for `sgd`,
     where it is added to it."""
@@ -66,6 +82,12 @@ class OptimizerConfig(Strict):
         lt=1,
         exclude_if=lambda value: value is None,
         description="decay of an exponential moving average of the weights (0.999 to 0.9999), which is validated beside them; null: none",
+    )
+
+    hypergradient: HypergradientConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="tune the schedule's learning rate during the run; null: it is the schedule's",
     )
 
     @model_validator(mode="before")

@@ -94,6 +94,7 @@ def save(
             "validation": progress.validation,
             **progress.beside(),
             **progress.plateau.saved(),
+            **({"tuned": state.tuned} if config.optimizer.hypergradient else {}),
             "loss_scale": state.loss_scale.state_dict() if state.loss_scale else None,
             "metrics": log.tail(),
             "config": dumped(config),
@@ -124,6 +125,7 @@ def restore(
     guard.load_state_dict(saved.get("guard"))
     if state.loss_scale:
         state.loss_scale.load_state_dict(saved["loss_scale"])
+    state.tuned = saved.get("tuned", 1.0)
     state.step, progress.validation = found.step, saved["validation"]
     progress.validation_ema = saved.get("validation_ema", {})
     progress.validation_infill = saved.get("validation_infill", {})

@@ -1,9 +1,7 @@
-"""One optimizer step, as a function of explicit state: forward, backward, clip, update. And `fit_micro_batch`, which finds
-the largest micro-batch that fits before the first step."""
+"""One optimizer step, as a function of explicit state: forward, backward, clip, update."""
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,11 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from corpusmill.common.errors import WorkError
-from corpusmill.train.batch import Batch, MicroBatch, inputs, micro_batches
+from corpusmill.train.batch import Batch, MicroBatch, micro_batches
 from corpusmill.train.model.losses import activation_rms
 from corpusmill.train.model.moe import move_biases
-from corpusmill.train.optim import average, make_optimizer, rate_at, set_rate
+from corpusmill.train.optim import average, hypergradient, rate_at, set_rate
 from corpusmill.train.optim.make import prepare
 from corpusmill.train.optim.take import step_where
 from corpusmill.train.parallel.model import ParallelModel
@@ -79,6 +76,7 @@ class TrainState:
     # and the factor of its learning rate.
     limits: tuple[float, float] | None = None
     lr_factor: float = 1.0
+    tuned: float = 1.0  # the factor of `optimizer.hypergradient`
 
 
 class Metrics(NamedTuple):
@@ -108,6 +106,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     state.step += 1
     config, model, scaler = state.config, state.model, state.loss_scale
     model.train()
+    if state.step == 1 and (config.optimizer.ema or config.optimizer.hypergradient):
+        prepare(state.optimizer)
     model.collect_activations(collect_stats or state.limits is not None)
     parts = micro_batches(model.own_part(batch), config, state.step, state.device)
     context = partial(computing, config, state.device)
@@ -139,6 +139,9 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
         taken = signals[3] > 0
     state.window += losses if taken is None else losses.where(taken, 0.0)
     rate = rate_at(config, state.step) * state.lr_factor
+    if tuning := config.optimizer.hypergradient:
+        state.tuned = hypergradient.factor_of(model, state.optimizer, tuning, state.step, state.tuned)
+        rate *= state.tuned
     set_rate(state.optimizer, rate)
     changes = step_where(state.optimizer, taken, model.trained() if collect_stats else None)
     if config.optimizer.ema:
@@ -185,67 +188,3 @@ def step_signals(
     # Numbers, not a tensor of them: they reach the device as kernel arguments.
     taken = values[:2].isfinite().all() & (values[0] <= limits[0]) & (values[1] <= limits[1])
     return torch.cat((values, taken.double()[None]))
-
-
-def fit_micro_batch(state: TrainState, world: World, log: Callable[[str], None] | None = None) -> TrainConfig:
-    """The config, also put into `state.config`, with the largest micro-batch that fits in every process: the given one, or
-    the first divisor that fits, each at most half of the one before. Processes communicate only to agree.
-
-    Raises `WorkError` if not even one sequence fits.
-    """
-    config = state.config
-    size = config.data.micro_batch
-    while world.highest(not rehearse(state, size)):  # it must fit in every process
-        if size == 1:
-            raise WorkError(
-                f"not even one sequence of {config.data.sequence_length} tokens fits into the memory of {state.device}:"
-                " set memory.checkpointing to full, lower data.sequence_length or the model's size"
-            )
-        smaller = next(n for n in range(size // 2, 0, -1) if size % n == 0)
-        if log:
-            log(f"data.micro_batch {size} does not fit into the memory of {state.device}: trying {smaller}")
-        size = smaller
-    if size != config.data.micro_batch:
-        state.config = config.model_copy(
-            update={"data": config.data.model_copy(update={"micro_batch": size})}
-        )
-    return state.config
-
-
-def rehearse(state: TrainState, size: int) -> bool:
-    """Whether steps with a micro-batch of this size fit in memory: optimizer states are allocated, then two passes forward
-    and backward are made on synthetic tokens, the second with gradients present. Nothing of it remains: the run is
-    bit-identical to one that is configured with this size."""
-    config, model = state.config, state.model.parts[0]
-    model.train()
-    batch = state.model.own_part(rehearsal(size, config.data.sequence_length, config.data.cross_documents))
-    keys = torch.zeros(size, dtype=torch.int64)
-    fits, spare = True, None
-    try:
-        if not any(state.optimizer.state.values()):  # the optimizer allocates its own at its first step
-            spare = make_optimizer(model, config.optimizer)
-            spare.alone = True  # type: ignore[attr-defined]  # another process may run out of memory, and would be waited for
-            prepare(spare)
-        for _ in range(2):
-            with computing(config, state.device):
-                loss = model(**inputs(batch, state.device, keys)[0])
-            (loss.sum() * 0.0).backward()
-    except torch.OutOfMemoryError:
-        fits = False
-    del spare
-    loss = None
-    model.zero_grad(set_to_none=True)
-    model.statistics.take()
-    gc.collect()
-    if state.device.type == "cuda":
-        torch.cuda.empty_cache()
-    return fits
-
-
-def rehearsal(size: int, length: int, whole: bool = False) -> Batch:
-    """Rows of two documents each, or one if `whole`, so that attention takes the same kernel as in training."""
-    tokens = torch.arange(size * length, dtype=torch.int64).view(size, length) % 2
-    second = torch.arange(length) >= (length if whole else length // 2)
-    documents = second.to(torch.int32).expand(size, -1)
-    positions = torch.arange(length, dtype=torch.int32).expand(size, -1)
-    return {"tokens": tokens, "labels": tokens, "documents": documents, "positions": positions}

@@ -31,6 +31,7 @@ from corpusmill.train.log.probe import look_inside
 from corpusmill.train.log.profile import Profile
 from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.log.stragglers import Stragglers, computing
+from corpusmill.train.micro_batch import fit_micro_batch
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import in_warmup
@@ -52,7 +53,7 @@ from corpusmill.train.run_folder import (
     write_json,
     write_reading,
 )
-from corpusmill.train.step import Metrics, TrainState, fit_micro_batch, label_count, train_step
+from corpusmill.train.step import Metrics, TrainState, label_count, train_step
 
 if TYPE_CHECKING:
     from corpusmill.train.evaluate.tasks.during import Scores, TaskCurves

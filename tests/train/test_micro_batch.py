@@ -13,11 +13,11 @@ import torch
 from corpusmill.common.errors import WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import checkpoint, step
+from corpusmill.train import checkpoint, micro_batch
 from corpusmill.train.commands.train import train as command
 from corpusmill.train.log.metrics import read_metrics
+from corpusmill.train.micro_batch import rehearsal
 from corpusmill.train.model.decoder import Decoder
-from corpusmill.train.step import rehearsal
 from corpusmill.train.trainer import train
 from tests.forks import launch
 
@@ -121,7 +121,7 @@ def out_of_memory_in_one(file: str) -> None:
 
 def out_of_memory_for_states(file: str) -> None:
     """A run in which the second process has no memory for the optimizer's states at first."""
-    healthy, calls = step.prepare, list[str]()
+    healthy, calls = micro_batch.prepare, list[str]()
 
     def prepare(optimizer: torch.optim.Optimizer) -> None:
         calls.append("")
@@ -129,7 +129,7 @@ def out_of_memory_for_states(file: str) -> None:
             raise torch.OutOfMemoryError("out of memory")
         healthy(optimizer)
 
-    step.prepare = prepare  # in a process of its own
+    micro_batch.prepare = prepare  # in a process of its own
     command(file)
 
 

@@ -156,11 +156,7 @@ def attention_figures(q: Tensor, k: Tensor, mask: Tensor, scores: Scores = PLAIN
 
 
 def visible_mask(
-    ids: Tensor,
-    documents: Tensor | None,
-    window: int | None = None,
-    part: Part | None = None,
-    causal: bool = True,
+    ids: Tensor, documents: Tensor | None, window: int | None, part: Part | None = None, causal: bool = True
 ) -> Tensor:
     """bool [B or 1, 1, T, S]: position i sees j if j <= i or not `causal`, both belong to one document (None: each row of `ids` [B, T] is
     one), and with a window |i - j| is less than that. The S keys are those of whole rows, the T queries the same or a `part`."""
@@ -189,11 +185,7 @@ def document_mask(documents: Tensor, ancestors: Tensor | None = None) -> Tensor:
 
 
 def block_mask(
-    ids: Tensor,
-    documents: Tensor | None,
-    window: int | None = None,
-    part: Part | None = None,
-    causal: bool = True,
+    ids: Tensor, documents: Tensor | None, window: int | None, part: Part | None = None, causal: bool = True
 ) -> Any:
     """`visible_mask` for FlexAttention (Dong et al. 2024): it skips blocks of 128 x 128 that hold nothing."""
     from torch.nn.attention.flex_attention import create_block_mask

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from corpusmill.common.errors import UserError
-from corpusmill.train.optim import average
+from corpusmill.train.optim import average, hypergradient
 from corpusmill.train.optim.muon import Muon
 from corpusmill.train.optim.optimizers import Adafactor, AdamW, Lamb, Lion, Sgd
 
@@ -151,7 +151,7 @@ def make_optimizer(model: Named, config: OptimizerConfig) -> torch.optim.Optimiz
             nesterov = config.nesterov and config.momentum > 0
             found = Sgd(groups, lr=lr, momentum=config.momentum, nesterov=nesterov)
     set_rate(found, lr)
-    found.ema = config.ema  # type: ignore[attr-defined]  # `prepare` asks
+    found.ema, found.tuned = config.ema, config.hypergradient  # type: ignore[attr-defined]  # `prepare` asks
     return found
 
 
@@ -190,8 +190,8 @@ def _adamw_8bit(groups: list[dict[str, Any]], config: OptimizerConfig) -> torch.
 
 
 def prepare(optimizer: torch.optim.Optimizer) -> None:
-    """Give a new optimizer its state, as a first step does, by a step of rate 0 with gradients of 0: without a state,
-    nothing would notice that none was restored."""
+    """Give a new optimizer the state that a first step begins with, by a step of rate 0 with gradients of 0 that is not counted: without
+    a state, nothing would notice that none was restored, and PyTorch makes none beside one of ours."""
     if any(optimizer.state.values()):
         return
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -205,8 +205,13 @@ def prepare(optimizer: torch.optim.Optimizer) -> None:
     set_rate(optimizer, rate)
     for p, grad in zip(parameters, kept, strict=True):
         p.grad = grad
+    for value in (value for state in optimizer.state.values() for value in state.values()):
+        if isinstance(value, Tensor) and not quantised(value):
+            value.zero_()
     if getattr(optimizer, "ema", None):
         average.pairs(optimizer)
+    if getattr(optimizer, "tuned", None):
+        hypergradient.keep(optimizer)
 
 
 def state_tensors(model: Named, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -117,3 +117,16 @@ def test_processes_that_share_the_states_have_the_average_of_one(
         assert b["loss"] == pytest.approx(a["loss"], rel=2e-5), a["step"]
         if "validation_ema" in a:
             assert b["validation_ema"] == pytest.approx(a["validation_ema"], rel=2e-5)
+
+
+def test_a_first_step_that_overflows_leaves_a_state_that_the_second_begins_with(config: Any) -> None:
+    settings = {
+        "precision": "fp16",
+        "optimizer.ema": 0.8,
+        "schedule.steps": 8,
+        "loss_scale": {"initial": 2.0**127},
+    }
+    rows = []
+    train(TrainConfig.model_validate(config(**settings)), on_row=rows.append)
+    scales = [row["loss_scale"] for row in rows]
+    assert scales[0] == scales[1] > scales[-1] and len(rows) == 8  # two overflows lower it

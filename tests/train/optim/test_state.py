@@ -136,3 +136,21 @@ def test_a_cut_run_ends_bit_for_bit_as_an_unbroken_one(
             patch.setattr(trainer, "train_step", fatal)
             run(f"cut-{cut}")
         assert run(f"cut-{cut}") == expected, cut
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon", "lion", "lamb", "adafactor", "sgd"])
+def test_a_state_that_is_prepared_is_that_of_a_first_step(kind: Any) -> None:
+    """So that a moving average may be kept beside states that no step has made yet."""
+    weights = []
+    for prepared in (False, True):
+        model = Decoder(ModelConfig(dim=16, layers=1, heads=2, vocab_multiple=8), 20, seed=1)
+        optimizer = make_optimizer(model, OptimizerConfig(kind=kind, lr=0.01))
+        if prepared:
+            prepare(optimizer)
+        for number in range(3):
+            generator = torch.Generator().manual_seed(number)
+            for p in model.parameters():
+                p.grad = torch.randn(p.shape, generator=generator)
+            optimizer.step()
+        weights.append([p.detach().clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))

@@ -188,8 +188,9 @@ def local(weight: Weight, layout: Layout) -> float:
 
 def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
     """What an optimizer keeps of a parameter: exactly the tensors that `corpusmill.train.optim` makes."""
-    if config.ema is not None:
-        return 4 * weight.numel + state_bytes(weight, config.model_copy(update={"ema": None}))
+    for option in ("ema", "hypergradient"):  # a copy of the weights each
+        if getattr(config, option) is not None:
+            return 4 * weight.numel + state_bytes(weight, config.model_copy(update={option: None}))
     n, step = weight.numel, 4
     if config.kind == "adafactor" and len(weight.shape) > 1:
         return 4 * (n // weight.shape[-1] + n // weight.shape[-2]) + step
