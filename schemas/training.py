@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from corpusmill.schemas.adapter import AdapterConfig
-from corpusmill.schemas.continual import StartConfig
+from corpusmill.schemas.continual import BranchConfig, StartConfig
 from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.distillation import DistillationConfig
 from corpusmill.schemas.guard import GuardConfig
@@ -114,6 +114,11 @@ class TrainConfig(Strict):
         default=None,
         description="folder or URL of a run, or of a model in the Hugging Face layout, to start from; or with keys",
     )
+    branch: BranchConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="continue another run's checkpoint with another schedule, or other data.stages; null: a run of its own",
+    )
     objective: PreferenceConfig | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
@@ -182,6 +187,14 @@ class TrainConfig(Strict):
             raise ValueError(f"schedule: {error}") from None
         if schedule != self.schedule:  # frozen for everybody else
             object.__setattr__(self, "schedule", schedule)
+        return self
+
+    @model_validator(mode="after")
+    def branched(self) -> TrainConfig:
+        if self.branch is not None and self.branch.step >= self.schedule.steps:
+            raise ValueError(
+                f"branch.step {self.branch.step} leaves no step of schedule.steps {self.schedule.steps}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -341,7 +354,7 @@ class TrainConfig(Strict):
 # (`data.shards` may move: what is in it is checked by the plan; so is it that stages, ramps and skips change only what
 # is still to come.)
 MAY_CHANGE = (
-    "name", "output", "data.shards", "data.replay.run", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
+    "name", "output", "branch.run", "data.shards", "data.replay.run", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "evaluation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
     "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "tf32", "guard", "watch",
     "stop_after", "may_change",

@@ -49,9 +49,10 @@ class Progress:
         return {"validation_preference": self.preference} if self.preference else {}
 
 
-def check_fresh(run: Folder, refused: dict[int, str], every: int) -> None:
+def check_fresh(run: Folder, refused: dict[int, str], config: TrainConfig) -> None:
     """A first checkpoint that a kill left without its manifest is no loss; what was finished must not be overwritten. One that is not
     the first that this run makes had others before it, which were deleted (`checkpoint.keep_last`). Collective; raises `WorkError`."""
+    every = config.checkpoint.every + (config.branch.step if config.branch else 0)
 
     def check() -> None:
         listed = checkpoint.steps(run)
@@ -128,5 +129,8 @@ def restore(
     progress.seconds = max(progress.seconds, saved["seconds"])
     state.window.zero_()
     if world.first:  # sums of all processes: one of them carries them on
-        state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
+        sums = torch.tensor(saved["window"], dtype=torch.float64)
+        names = saved["loader"].get("made_of", {}).get("sources", stream.sources)
+        at = [stream.sources.index(name) for name in names]
+        state.window[at] = sums.to(state.window.device)  # a later stage may read more sources
     return list(saved["metrics"])

@@ -22,6 +22,7 @@ from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.finetune.distill import make_teacher
 from corpusmill.train.finetune.objective import make_objective, validated
 from corpusmill.train.finetune.start import begin
+from corpusmill.train.finetune.trunk import begin_journal
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
@@ -116,9 +117,9 @@ class Trainer:
         self.config = config
         self.saver = checkpoint.Saver(self.folder, config.checkpoint)
         self.stragglers = Stragglers(config.watch.straggler)
-        self.guard = Guard(
-            config.guard, self.folder, world, self._documents, self._log, partial(in_warmup, config)
-        )
+        origin = begin_journal(config, self.folder)
+        about = self._documents, self._log, partial(in_warmup, config), origin
+        self.guard = Guard(config.guard, self.folder, world, *about)
         if replay is not None:
             self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
         self._lay_out()
@@ -239,17 +240,15 @@ class Trainer:
             self._log(line)
         self.saver.refused = set(refused)
         if found is None:
-            run_state.check_fresh(self.folder, refused, self.config.checkpoint.every)
+            run_state.check_fresh(self.folder, refused, self.config)
             if self.world.first:
                 self._describe()
                 write_reading(self.folder, self.shards.tokenizer(), self.shards.chat_template())
-            begin(self.config, state, self.shards, self.folder, self.world.first)
-            self._open_log([])
-            return
-        rows = run_state.restore(
-            found, self.config, state, self.stream, self.guard, self.progress, self.world
-        )
-        if self.world.first and (found.state["loader"]["plan"] != self.plan.sha256 or self.config.may_change):
+            found = begin(self.config, state, self.shards, self.folder, self.world.first)
+        parts = self.config, state, self.stream, self.guard, self.progress, self.world
+        rows = run_state.restore(found, *parts) if found else []
+        changed = found and (found.state["loader"]["plan"] != self.plan.sha256 or self.config.may_change)
+        if self.world.first and changed:
             self._describe()  # the coming steps have changed
         self._open_log(rows)
 

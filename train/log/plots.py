@@ -247,7 +247,7 @@ def schedule(config: TrainConfig) -> tuple[Steps, Floats]:
     last = config.schedule.steps
     corners = {1, config.schedule.warmup_steps or 1, last}
     if config.schedule.kind == "wsd":
-        corners.add(max(1, last - round(config.schedule.decay_share * last)))
+        corners.add(max(1, last - config.schedule.decaying))
     steps = sorted(corners | set(np.linspace(1, last, min(last, 400)).round().astype(int).tolist()))
     return np.array(steps, np.int64), np.array([rate_at(config, step) for step in steps])
 
