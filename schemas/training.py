@@ -16,6 +16,7 @@ from corpusmill.schemas.continual import BranchConfig, StartConfig
 from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.distillation import DistillationConfig
 from corpusmill.schemas.guard import GuardConfig
+from corpusmill.schemas.log import LogConfig
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig, ScheduleConfig
@@ -45,39 +46,6 @@ class CheckpointConfig(Strict):
         if self.keep_every and self.keep_every % self.every:
             raise ValueError(f"keep_every {self.keep_every} is not a multiple of every {self.every}")
         return self
-
-
-class LogConfig(Strict):
-    """metrics.jsonl always; the rest if wanted."""
-
-    every: int = Field(default=10, ge=1, description="steps between two lines")
-    tensorboard: bool = True
-    wandb: bool = Field(
-        default=False, description="Weights & Biases, if it is installed; offline without an API key"
-    )
-    dashboard: bool = Field(
-        default=False, description="keep dashboard.html in the output up to date during the run"
-    )
-    profile: str | None = Field(
-        default=None,
-        pattern=r"^[1-9]\d*:[1-9]\d*$",
-        description="first:last step of which each process writes a trace to profile/ in the output",
-    )
-
-    @model_validator(mode="after")
-    def profiled(self) -> LogConfig:
-        first, last = self.profiled_steps or (1, 1)
-        if first > last:
-            raise ValueError(f"profile: {self.profile}: the first step is after the last: set {last}:{first}")
-        return self
-
-    @property
-    def profiled_steps(self) -> tuple[int, int] | None:
-        """First and last step of the profile."""
-        if self.profile is None:
-            return None
-        first, _, last = self.profile.partition(":")
-        return int(first), int(last)
 
 
 class WatchConfig(Strict):

@@ -30,6 +30,7 @@ from corpusmill.train.guard.judge import Verdict
 from corpusmill.train.log.metrics import MetricsLog, Span, row_of, totals, totals_and_each
 from corpusmill.train.log.probe import look_inside
 from corpusmill.train.log.profile import Profile
+from corpusmill.train.log.progress import Progress
 from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.log.stragglers import Stragglers, computing
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
@@ -137,7 +138,7 @@ class Trainer:
         self.state.distiller = make_teacher(config, self.shards, world)
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
-        self.progress = run_state.Progress()
+        self.progress = Progress.of(config.log, world)
         self._resume()
         if 0 < self.state.step < config.schedule.steps:
             self.guard.journal.add(kind="resume", step=self.state.step)
@@ -273,7 +274,7 @@ class Trainer:
         state, span, world = self.state, self.span, self.world
         # This waits for the device, so that only finished work is timed.
         sums, busy = totals_and_each(state, world, self.stream.sources, self.folder.url, computing(world))
-        seconds = span.seconds
+        seconds = self.progress.passed(span.seconds, world)
         if validate:
             self._validate()
         scores = self._score_tasks(seconds / max(state.step - span.step, 1)) if tasks else None
@@ -288,6 +289,7 @@ class Trainer:
                 row.update(slowest.row())
                 if slowest.named:
                     self.console.print(slowest.line(state.step))
+            row.update(self.progress.spent())
             row["skipped"] = self.guard.skipped_since(rows[-1]["step"] if rows else 0)
             if validate:
                 row["validation"] = self.progress.validation
@@ -301,7 +303,6 @@ class Trainer:
                 self.console.print(f"guard: step {state.step}: {message(collapsed)}; {ADVICE}")
             if self.on_row:
                 self.on_row(row)
-        self.progress.seconds += seconds
         state.window.zero_()
         self.span = Span(state.step)
 

@@ -155,11 +155,12 @@ SPECS = {
         Spec("Loader stall", ("loader_stall",), "of the time", "waiting for data", form="share"),
         Spec("Slowest process", ("slowest_ratio", "stragglers/"), "× the median's time", "computing; stragglers are named"),
         Spec("Memory", ("memory_mib",), "GiB", "peak of one process"),
+        Spec("Energy", ("energy_kwh",), "kWh", "since the start, all machines"),
         Spec("Blocks replaced", ("blocks_replaced",), "", "damaged, in one process", form="whole"),
     ),
 }  # fmt: skip
 BY_LAYER = ("Attention entropy", "Attention entropy, share", "Highest attention logit", "Largest activation")
-UNPLOTTED = ("tokens", "slowest_process")
+UNPLOTTED = ("tokens", "slowest_process", "carbon_kg")
 QUIET = ("blocks_replaced", "skipped")  # no plot while they are 0
 
 
