@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from corpusmill.common.config import override, parse_yaml, read_yaml, validate
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.common.storage import Folder
-from corpusmill.schemas.data import StageConfig
 from corpusmill.schemas.training import TrainConfig, changed
 from corpusmill.train import checkpoint
 from corpusmill.train.data.opening import open_run_data
@@ -131,7 +130,7 @@ def parse_mixture(text: str) -> dict[str, float]:
 def differences(found: TrainConfig, made: TrainConfig) -> list[str]:
     """What distinguishes two branches, as `key: of the first -> of the second`; not what any restart may change."""
     lines = changed(dumped(found), dumped(made))
-    stages = [[StageConfig.model_dump(stage) for stage in one.data.stages] for one in (found, made)]
+    stages = [[stage.model_dump() for stage in one.data.stages] for one in (found, made)]
     return [*lines, "data.stages: another mixture"] if stages[0] != stages[1] else lines
 
 

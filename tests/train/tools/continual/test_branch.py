@@ -96,6 +96,39 @@ def test_while_the_rate_is_the_same_it_is_the_trunk_to_the_bit(trunk: str) -> No
     assert hashes(trunk) == before
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"precision": "fp16", "loss_scale": {"initial": 64.0, "growth_interval": 3}},
+        {
+            "optimizer.kind": "muon",
+            "data.packing": "best_fit",
+            "data.batch_ramp": {6: 4, 10: 8},
+            "data.global_batch": 16,
+        },
+        {"schedule.kind": "wsd", "schedule.decay_share": 0.25, "schedule.floor": 0.1, "optimizer.lr": 6e-4},
+        {"adapter": {"rank": 2}, "init_from": "BASE"},
+    ],
+    ids=["loss scale", "muon and ramps", "wsd with a floor", "adapter"],
+)
+def test_whatever_the_trunk_is(settings: dict[str, Any], config: Make, tmp_path: Path) -> None:
+    if "init_from" in settings:
+        base = config(output=str(tmp_path / "base"), **{"schedule.steps": 4, "schedule.warmup_steps": 1})
+        run(base)
+        settings = {**settings, "init_from": base["output"]}
+    made = config(**{**STABLE, "schedule.steps": 20, **settings}, output=str(tmp_path / "trunk"))
+    run(made)
+    branch, out = branched(made["output"], 8, "2", steps=6)
+    assert files(out, 12) == files(Folder(made["output"]), 12)
+    peak = made["optimizer"]["lr"]
+    assert [rate_at(branch, step) for step in (9, 12, 14)] == [peak, peak, 0.0]
+    states = [checkpoint.open_step(Folder(one), 12).state for one in (out.url, made["output"])]
+    assert (
+        states[0]["loss_scale"] == states[1]["loss_scale"]
+        and states[0]["loader"]["n"] == states[1]["loader"]["n"]
+    )
+
+
 @pytest.mark.parametrize("shape", ["linear", "sqrt"])
 @pytest.mark.parametrize(("floor", "steps"), [(0.0, None), (0.25, 7)])
 def test_the_rate_of_each_step(
