@@ -43,7 +43,7 @@ def branch(
     mixtures or lengths at a tenth of the cost.
 
     All of the trunk's state is taken over, its place in the data too. The branch is an ordinary run: the same command, or `corpusmill
-    train` on its train.yaml, goes on where it stopped.
+    train` on its train.yaml, continues where it stopped.
     """
     from corpusmill.common.errors import UserError
     from corpusmill.train.run_folder import open_run
