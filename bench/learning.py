@@ -258,9 +258,10 @@ def ngrams_of(found: dict[str, list[Run]]) -> dict[str, float]:
     return {name: statistics.fmean(run.ngrams[name] for run in runs) for name in runs[0].ngrams}
 
 
-def made(folder: str) -> str:
-    """The quick start's shards, made in a folder."""
-    command = [sys.executable, "-m", "corpusmill", "run", RECIPE, "--quiet", "--set", f"output={folder}/run"]
+def made(folder: str, *settings: str) -> str:
+    """The quick start's shards, made in a folder by its recipe, with `settings`."""
+    given = [part for one in (f"output={folder}/run", *settings) for part in ("--set", one)]
+    command = [sys.executable, "-m", "corpusmill", "run", RECIPE, "--quiet", *given]
     subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
     return f"{folder}/run/shards"
 

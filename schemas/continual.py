@@ -27,6 +27,15 @@ class StartConfig(Strict):
     )
 
 
+class BranchConfig(Strict):
+    """The checkpoint of a trunk that a run continues as a branch: weights, optimizer, place in the data, all that a restart restores."""
+
+    run: str = Field(
+        description="folder or URL of the trunk, a run; needed until the branch's first checkpoint"
+    )
+    step: int = Field(ge=1, description="of the trunk's checkpoint; the branch's first step is the next one")
+
+
 class ReplayConfig(Strict):
     """Data of an earlier run that is read again, so that less of it is forgotten (Ibrahim et al. 2024)."""
 

@@ -131,6 +131,17 @@ class ScheduleConfig(Strict):
         description="share of lr at the end; `inverse_sqrt`: at least; `range_test`: at the start; not for `constant`",
     )  # fmt: skip
     decay_share: float = Field(default=0.2, gt=0, le=1, description="`wsd`: share of the run that decays")
+    decay_steps: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=lambda value: value is None,
+        description="`wsd`: steps that decay, in place of decay_share; null: that",
+    )
+    decay_shape: Literal["linear", "sqrt"] = Field(
+        default="linear",
+        exclude_if=lambda value: value == "linear",
+        description="`wsd`: of the decay over its share x; sqrt: 1 - sqrt(x), soon low and long near the floor",
+    )
 
     @model_validator(mode="after")
     def lengths(self) -> ScheduleConfig:
@@ -166,10 +177,23 @@ class ScheduleConfig(Strict):
             raise ValueError(
                 "kind range_test rises from floor x lr to lr: set floor above 0 and warmup_steps to 0"
             )
-        decay = round(self.decay_share * self.steps)
+        decay = self.decaying
+        for key in ("decay_steps", "decay_shape"):
+            if self.kind != "wsd" and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key}: has no effect on {self.kind}: leave it out, or set kind to wsd")
+        if self.decay_steps and self.warmup_steps + decay > self.steps:
+            raise ValueError(
+                f"warmup_steps {self.warmup_steps} and decay_steps {decay} exceed steps {self.steps}: set decay_steps to"
+                f" {max(1, self.steps - self.warmup_steps)} or less"
+            )
         if self.kind == "wsd" and self.warmup_steps + decay > self.steps:
             share = (self.steps - self.warmup_steps) / self.steps
             raise ValueError(
                 f"warmup_steps {self.warmup_steps} and a decay of {decay} steps exceed steps {self.steps}:"
                 f" set decay_share to {share:.3g} or less"
             )
+
+    @property
+    def decaying(self) -> int:
+        """Steps at the end of a `wsd` run over which its rate decays."""
+        return self.decay_steps or round(self.decay_share * self.steps)

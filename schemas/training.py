@@ -12,10 +12,11 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from corpusmill.schemas.adapter import AdapterConfig
-from corpusmill.schemas.continual import StartConfig
+from corpusmill.schemas.continual import BranchConfig, StartConfig
 from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.distillation import DistillationConfig
 from corpusmill.schemas.guard import GuardConfig
+from corpusmill.schemas.log import LogConfig
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.masking import check_sides
 from corpusmill.schemas.model import ModelConfig
@@ -46,39 +47,6 @@ class CheckpointConfig(Strict):
         if self.keep_every and self.keep_every % self.every:
             raise ValueError(f"keep_every {self.keep_every} is not a multiple of every {self.every}")
         return self
-
-
-class LogConfig(Strict):
-    """metrics.jsonl always; the rest if wanted."""
-
-    every: int = Field(default=10, ge=1, description="steps between two lines")
-    tensorboard: bool = True
-    wandb: bool = Field(
-        default=False, description="Weights & Biases, if it is installed; offline without an API key"
-    )
-    dashboard: bool = Field(
-        default=False, description="keep dashboard.html in the output up to date during the run"
-    )
-    profile: str | None = Field(
-        default=None,
-        pattern=r"^[1-9]\d*:[1-9]\d*$",
-        description="first:last step of which each process writes a trace to profile/ in the output",
-    )
-
-    @model_validator(mode="after")
-    def profiled(self) -> LogConfig:
-        first, last = self.profiled_steps or (1, 1)
-        if first > last:
-            raise ValueError(f"profile: {self.profile}: the first step is after the last: set {last}:{first}")
-        return self
-
-    @property
-    def profiled_steps(self) -> tuple[int, int] | None:
-        """First and last step of the profile."""
-        if self.profile is None:
-            return None
-        first, _, last = self.profile.partition(":")
-        return int(first), int(last)
 
 
 class WatchConfig(Strict):
@@ -114,6 +82,11 @@ class TrainConfig(Strict):
     init_from: str | StartConfig | None = Field(
         default=None,
         description="folder or URL of a run, or of a model in the Hugging Face layout, to start from; or with keys",
+    )
+    branch: BranchConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="continue another run's checkpoint with another schedule, or other data.stages; null: a run of its own",
     )
     objective: PreferenceConfig | None = Field(
         default=None,
@@ -183,6 +156,14 @@ class TrainConfig(Strict):
             raise ValueError(f"schedule: {error}") from None
         if schedule != self.schedule:  # frozen for everybody else
             object.__setattr__(self, "schedule", schedule)
+        return self
+
+    @model_validator(mode="after")
+    def branched(self) -> TrainConfig:
+        if self.branch is not None and self.branch.step >= self.schedule.steps:
+            raise ValueError(
+                f"branch.step {self.branch.step} leaves no step of schedule.steps {self.schedule.steps}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -349,7 +330,7 @@ class TrainConfig(Strict):
 # (`data.shards` may move: what is in it is checked by the plan; so is it that stages, ramps and skips change only what
 # is still to come.)
 MAY_CHANGE = (
-    "name", "output", "data.shards", "data.replay.run", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
+    "name", "output", "branch.run", "data.shards", "data.replay.run", "data.token_cache", "data.prefetch", "data.fetch", "data.micro_batch",
     "checkpoint", "validation", "evaluation", "log", "device", "threads", "data.stages", "data.skip", "data.sequence_ramp",
     "data.batch_ramp", "model.loss_chunk", "parallel", "loss_scale", "memory", "compile", "tf32", "guard", "watch",
     "stop_after", "may_change",

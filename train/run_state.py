@@ -3,7 +3,6 @@ continues as if the run had not stopped."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +12,6 @@ from corpusmill.schemas.manifest import MANIFEST, hash_json
 from corpusmill.train import checkpoint
 from corpusmill.train.checkpoint.collectives import first
 from corpusmill.train.guard.judge import unhealthy
-from corpusmill.train.plateau import Plateau
 from corpusmill.train.run_folder import RESULT, dumped, refuse_changes
 
 if TYPE_CHECKING:
@@ -22,38 +20,15 @@ if TYPE_CHECKING:
     from corpusmill.train.data.stream import StreamingTokens
     from corpusmill.train.guard.guard import Guard
     from corpusmill.train.log.metrics import MetricsLog
+    from corpusmill.train.log.progress import Progress
     from corpusmill.train.parallel.mesh import World
     from corpusmill.train.step import TrainState
 
 
-@dataclass
-class Progress:
-    """Of a run, through all restarts: seconds of training, and the newest validation losses."""
-
-    seconds: float = 0.0
-    validation: dict[str, float] = field(default_factory=dict)
-    validation_ema: dict[str, float] = field(default_factory=dict)  # of `optimizer.ema`
-    validation_infill: dict[str, float] = field(default_factory=dict)  # of middles, with `data.infill`
-    preference: dict[str, dict[str, float]] = field(default_factory=dict)  # of an objective, by source
-    plateau: Plateau = field(default_factory=Plateau)
-
-    def results(self) -> dict[str, Any]:
-        """What result.json has of validation."""
-        return {"validation": self.validation, **self.beside(), **self.plateau.result()}
-
-    def beside(self) -> dict[str, Any]:
-        """What a row of metrics has of the averaged weights, and of gaps that are filled."""
-        found = {"validation_ema": self.validation_ema, "validation_infill": self.validation_infill}
-        return {name: losses for name, losses in found.items() if losses}
-
-    def preferences(self) -> dict[str, Any]:
-        """What a row of metrics has of an objective on the validation split."""
-        return {"validation_preference": self.preference} if self.preference else {}
-
-
-def check_fresh(run: Folder, refused: dict[int, str], every: int) -> None:
+def check_fresh(run: Folder, refused: dict[int, str], config: TrainConfig) -> None:
     """A first checkpoint that a kill left without its manifest is no loss; what was finished must not be overwritten. One that is not
     the first that this run makes had others before it, which were deleted (`checkpoint.keep_last`). Collective; raises `WorkError`."""
+    every = config.checkpoint.every + (config.branch.step if config.branch else 0)
 
     def check() -> None:
         listed = checkpoint.steps(run)
@@ -90,10 +65,7 @@ def save(
             "loader": stream.state_dict(),
             "guard": guard.state_dict(),
             "window": window,
-            "seconds": progress.seconds,
-            "validation": progress.validation,
-            **progress.beside(),
-            **progress.plateau.saved(),
+            **progress.saved(),
             **({"tuned": state.tuned} if config.optimizer.hypergradient else {}),
             "loss_scale": state.loss_scale.state_dict() if state.loss_scale else None,
             "metrics": log.tail(),
@@ -126,12 +98,12 @@ def restore(
     if state.loss_scale:
         state.loss_scale.load_state_dict(saved["loss_scale"])
     state.tuned = saved.get("tuned", 1.0)
-    state.step, progress.validation = found.step, saved["validation"]
-    progress.validation_ema = saved.get("validation_ema", {})
-    progress.validation_infill = saved.get("validation_infill", {})
-    progress.plateau = Plateau(**saved.get("plateau", {}))
-    progress.seconds = max(progress.seconds, saved["seconds"])
+    state.step = found.step
+    progress.load(saved)
     state.window.zero_()
     if world.first:  # sums of all processes: one of them carries them on
-        state.window.copy_(torch.tensor(saved["window"], dtype=torch.float64))
+        sums = torch.tensor(saved["window"], dtype=torch.float64)
+        names = saved["loader"].get("made_of", {}).get("sources", stream.sources)
+        at = [stream.sources.index(name) for name in names]
+        state.window[at] = sums.to(state.window.device)  # a later stage may read more sources
     return list(saved["metrics"])

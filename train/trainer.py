@@ -22,6 +22,7 @@ from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.finetune.distill import make_teacher
 from corpusmill.train.finetune.objective import make_objective, validate
 from corpusmill.train.finetune.start import begin
+from corpusmill.train.finetune.trunk import begin_journal
 from corpusmill.train.guard.attention import ADVICE, message, newest
 from corpusmill.train.guard.guard import Guard, delete_abandoned, documents, roll_back
 from corpusmill.train.guard.journal import amended, rollbacks
@@ -29,6 +30,7 @@ from corpusmill.train.guard.judge import Verdict
 from corpusmill.train.log.metrics import MetricsLog, Span, row_of, totals, totals_and_each
 from corpusmill.train.log.probe import look_inside
 from corpusmill.train.log.profile import Profile
+from corpusmill.train.log.progress import Progress
 from corpusmill.train.log.sinks import Console, log_line, open_log
 from corpusmill.train.log.stragglers import Stragglers, computing
 from corpusmill.train.micro_batch import fit_micro_batch
@@ -116,9 +118,9 @@ class Trainer:
         self.config = config
         self.saver = checkpoint.Saver(self.folder, config.checkpoint)
         self.stragglers = Stragglers(config.watch.straggler)
-        self.guard = Guard(
-            config.guard, self.folder, world, self._documents, self._log, partial(in_warmup, config)
-        )
+        origin = begin_journal(config, self.folder)
+        about = self._documents, self._log, partial(in_warmup, config), origin
+        self.guard = Guard(config.guard, self.folder, world, *about)
         if replay is not None:
             self.guard.replay(replay, fresh=not checkpoint.steps(self.folder))
         self._lay_out()
@@ -136,7 +138,7 @@ class Trainer:
         self.state.distiller = make_teacher(config, self.shards, world)
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
-        self.progress = run_state.Progress()
+        self.progress = Progress.of(config.log, world)
         self._resume()
         if 0 < self.state.step < config.schedule.steps:
             self.guard.journal.add(kind="resume", step=self.state.step)
@@ -239,17 +241,15 @@ class Trainer:
             self._log(line)
         self.saver.refused = set(refused)
         if found is None:
-            run_state.check_fresh(self.folder, refused, self.config.checkpoint.every)
+            run_state.check_fresh(self.folder, refused, self.config)
             if self.world.first:
                 self._describe()
                 write_reading(self.folder, self.shards.tokenizer(), self.shards.chat_template())
-            begin(self.config, state, self.shards, self.folder, self.world.first)
-            self._open_log([])
-            return
-        rows = run_state.restore(
-            found, self.config, state, self.stream, self.guard, self.progress, self.world
-        )
-        if self.world.first and (found.state["loader"]["plan"] != self.plan.sha256 or self.config.may_change):
+            found = begin(self.config, state, self.shards, self.folder, self.world.first)
+        parts = self.config, state, self.stream, self.guard, self.progress, self.world
+        rows = run_state.restore(found, *parts) if found else []
+        changed = found and (found.state["loader"]["plan"] != self.plan.sha256 or self.config.may_change)
+        if self.world.first and changed:
             self._describe()  # the coming steps have changed
         self._open_log(rows)
 
@@ -274,7 +274,7 @@ class Trainer:
         state, span, world = self.state, self.span, self.world
         # This waits for the device, so that only finished work is timed.
         sums, busy = totals_and_each(state, world, self.stream.sources, self.folder.url, computing(world))
-        seconds = span.seconds
+        seconds = self.progress.passed(span.seconds, world)
         if validating:
             self._validate()
         scores = self._score_tasks(seconds / max(state.step - span.step, 1)) if tasks else None
@@ -289,6 +289,7 @@ class Trainer:
                 row.update(slowest.row())
                 if slowest.named:
                     self.console.print(slowest.line(state.step))
+            row.update(self.progress.spent())
             row["skipped"] = self.guard.skipped_since(rows[-1]["step"] if rows else 0)
             if validating:
                 row["validation"] = self.progress.validation
@@ -302,7 +303,6 @@ class Trainer:
                 self.console.print(f"guard: step {state.step}: {message(collapsed)}; {ADVICE}")
             if self.on_row:
                 self.on_row(row)
-        self.progress.seconds += seconds
         state.window.zero_()
         self.span = Span(state.step)
 

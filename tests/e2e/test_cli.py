@@ -26,7 +26,7 @@ COMMANDS = [
     "signals", "what-if", "parity", "decontaminate", "passages", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
     "find", "compare", "takedown", "publish", "expire", "plan-run", "shard-export", "checkpoint", "estimate", "lr-find", "search",
     "dashboard", "export", "chat", "serve", "tasks", "task-data", "contamination", "compare-models", "calibration", "score",
-    "glue-rows", "arithmetic", "finetune", "style", "fairness", "glitch-tokens", "judge", "cross-validate", "compress", "exposure", "teacher-logits", "reward", "pseudo-label", "robustness", "forgetting", "average",
+    "glue-rows", "arithmetic", "finetune", "style", "fairness", "glitch-tokens", "judge", "cross-validate", "compress", "exposure", "teacher-logits", "reward", "pseudo-label", "robustness", "forgetting", "average", "branch",
 ]  # fmt: skip
 HEAVY = ("torch", "dask", "distributed", "numba", "pyarrow", "datasketch", "scipy", "numpy")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import typer
 
+from corpusmill.train.commands.branch import branch
 from corpusmill.train.commands.calibration import calibration
 from corpusmill.train.commands.checkpoint import app as checkpoint
 from corpusmill.train.commands.comparison import compare_models
@@ -61,6 +62,7 @@ COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # with the arguments 
     (exposure, "runs/quickstart/continue --documents seen.parquet"),
     (forgetting, "runs/quickstart/continue"),
     (average, "runs/quickstart/train --last 3 --out runs/quickstart/average"),
+    (branch, "runs/quickstart/train --from 800 --decay 10% --shape sqrt"),
     (plan, TRAIN),
     (batch, f"{TRAIN} --step 100"),
     (dashboard, f"{TRAIN} --watch 10"),

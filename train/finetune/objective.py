@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
     from corpusmill.train.data.rewriting import Rewriting
     from corpusmill.train.data.shards import Shards, Source
+    from corpusmill.train.log.progress import Progress
     from corpusmill.train.parallel.mesh import World
     from corpusmill.train.parallel.model import ParallelModel
-    from corpusmill.train.run_state import Progress
     from corpusmill.train.step import TrainState
 
 

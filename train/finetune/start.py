@@ -10,6 +10,7 @@ from corpusmill.common.storage import Folder
 from corpusmill.schemas.continual import PHASE, EarlierPhase, Phase
 from corpusmill.train import checkpoint
 from corpusmill.train.finetune.peft import load_adapter
+from corpusmill.train.finetune.trunk import checkpoint_of
 from corpusmill.train.model.adapters import set_magnitudes, set_virtual, with_adapters
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.run_folder import relative_to, write_json
@@ -23,20 +24,25 @@ if TYPE_CHECKING:
 Origin = tuple["TrainConfig", checkpoint.Checkpoint]
 
 
-def begin(config: TrainConfig, state: TrainState, shards: Shards, run: Folder, first: bool) -> None:
+def begin(
+    config: TrainConfig, state: TrainState, shards: Shards, run: Folder, first: bool
+) -> checkpoint.Checkpoint | None:
     """Give a new run what `config.init_from` names, and write its `phase.json` (`first`: in the process that writes). Collective.
 
-    Raises `UserError` and `WorkError` as `load_start` and `load_adapter` do, and for an optimizer's state that is not there or that
-    of another kind.
+    Returns what is still to be restored: of a branch its trunk's checkpoint, of any other run None. Raises `UserError` and `WorkError`
+    as `load_start`, `load_adapter` and `checkpoint_of` do, and for an optimizer's state that is not there or that of another kind.
     """
+    if config.branch is not None:
+        return checkpoint_of(config, config.branch, run, first)
     if config.start is None:
-        return
+        return None
     whole, origin = _loaded(config, shards.set.vocab_size, shards.tokenizer())
     state.model.load_whole(whole.state_dict())
     if config.start.optimizer:
         _take_optimizer(config, state, origin)
     if origin and first:
         write_json(run / PHASE, phase_of(run, config, *origin).model_dump())
+    return None
 
 
 def starting_model(config: TrainConfig, vocab_size: int, tokenizer: bytes) -> Decoder:

@@ -47,15 +47,16 @@ class Guard:
     """The same in every process: all judge the same numbers by the same journal, and the first one writes.
 
     `documents(step)` names documents of a step's batch; `log` takes messages. Activations of steps in the warm-up, where
-    they grow from what the initialisation gave them, are neither judged nor remembered.
+    they grow from what the initialisation gave them, are neither judged nor remembered. `origin`: the step of its trunk that a branch
+    goes back to where it has no checkpoint of its own; -1: none.
     """
 
     def __init__(
         self, config: GuardConfig, run: Folder, world: World, documents: Callable[[int], dict[str, list[str]]],
-        log: Callable[[str], None], in_warmup: Callable[[int], bool] = lambda step: False,
+        log: Callable[[str], None], in_warmup: Callable[[int], bool] = lambda step: False, origin: int = -1,
     ) -> None:  # fmt: skip
         self.config, self.run, self.world, self.documents, self.log = config, run, world, documents, log
-        self.in_warmup = in_warmup
+        self.in_warmup, self.origin = in_warmup, origin
         file = run / JOURNAL
         data = world.share(entries_of.read(file) if world.first else b"")
         self.journal = Journal(data, file if world.first else None, file.url)
@@ -222,7 +223,7 @@ def roll_back(guard: Guard, plan: Plan, verdict: Verdict) -> None:
     """
     config, world, entries = guard.config, guard.world, guard.journal.entries
     found, health = target(guard.run, entries, verdict.first, config) if world.first else (0, False)
-    to_step, healthy = world.agree(found), bool(world.agree(health))
+    to_step, healthy = world.agree(max(found, guard.origin)), bool(world.agree(health))
     if to_step < 0:
         raise guard.stop(
             verdict, "there is no checkpoint to go back to: lower optimizer.lr or checkpoint.every, in another output"

@@ -134,6 +134,8 @@ def _tiles(last: dict[str, Any], result: dict[str, Any], events: int) -> list[tu
         (last.get("tokens_per_second"), "{:,.0f}", "tokens/s"),
         (last.get("mfu"), "{:.1%}", "MFU"),
         (last.get("memory_mib"), "{:,.0f}", "MiB at most in a process"),
+        (last.get("energy_kwh"), "{:,.4g}", "kWh"),
+        (last.get("carbon_kg"), "{:,.4g}", "kg CO2e"),
         (result.get("parameters"), "{:,}", "parameters"),
         (events, "{:,}", "events of the guard"),
     ]  # fmt: skip

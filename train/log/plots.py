@@ -156,11 +156,12 @@ SPECS = {
         Spec("Loader stall", ("loader_stall",), "of the time", "waiting for data", form="share"),
         Spec("Slowest process", ("slowest_ratio", "stragglers/"), "× the median's time", "computing; stragglers are named"),
         Spec("Memory", ("memory_mib",), "GiB", "peak of one process"),
+        Spec("Energy", ("energy_kwh",), "kWh", "since the start, all machines"),
         Spec("Blocks replaced", ("blocks_replaced",), "", "damaged, in one process", form="whole"),
     ),
 }  # fmt: skip
 BY_LAYER = ("Attention entropy", "Attention entropy, share", "Highest attention logit", "Largest activation")
-UNPLOTTED = ("tokens", "slowest_process")
+UNPLOTTED = ("tokens", "slowest_process", "carbon_kg")
 QUIET = ("blocks_replaced", "skipped")  # no plot while they are 0
 
 
@@ -248,7 +249,7 @@ def schedule(config: TrainConfig) -> tuple[Steps, Floats]:
     last = config.schedule.steps
     corners = {1, config.schedule.warmup_steps or 1, last}
     if config.schedule.kind == "wsd":
-        corners.add(max(1, last - round(config.schedule.decay_share * last)))
+        corners.add(max(1, last - config.schedule.decaying))
     steps = sorted(corners | set(np.linspace(1, last, min(last, 400)).round().astype(int).tolist()))
     return np.array(steps, np.int64), np.array([rate_at(config, step) for step in steps])
 

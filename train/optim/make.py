@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 
 def learning_rate(
-    schedule: ScheduleConfig, peak: float, tokens: int, total_tokens: int, warmup_tokens: int
-) -> float:
+    schedule: ScheduleConfig, peak: float, tokens: int, total_tokens: int, warmup_tokens: int,
+    decay_from: int = 0,
+) -> float:  # fmt: skip
     """The rate of the step that ends at `tokens`: a linear warm-up from `warmup_from`, then `kind` falls to `floor` x peak.
 
     `cosine`: Loshchilov & Hutter 2017. `inverse_sqrt`: peak x sqrt(warm-up / tokens), not below the floor (Vaswani
-    et al. 2017). `wsd`: warm-up, stable, then a linear decay over the last `decay_share` (Hu et al. 2024).
+    et al. 2017). `wsd`: warm-up, stable, then a decay over the last `decay_share`, or all after the first `decay_from` tokens: linear
+    (Hu et al. 2024), or 1 - sqrt (Hägele et al. 2024).
     `range_test`: floor x peak in the first step, peak in the last, the same factor between all (Smith 2017).
     """
     # Tokens counted in mean batches: where all batches are equal, this is the step, to the bit.
@@ -50,8 +52,11 @@ def learning_rate(
         return float(peak * schedule.floor ** (1 - (at - 1) / max(schedule.steps - 1, 1)))
     start = warmup
     if schedule.kind == "wsd":
-        start = schedule.steps - round(schedule.decay_share * schedule.steps)
+        start = decay_from * schedule.steps / total_tokens or schedule.steps - schedule.decaying
     done = min(max((at - start) / max(schedule.steps - start, 1), 0.0), 1.0)
+    if not done:
+        return peak  # to the bit, whatever the floor
+    done = math.sqrt(done) if schedule.decay_shape == "sqrt" else done
     if schedule.kind == "cosine":
         return low + (peak - low) * (1 + math.cos(math.pi * done)) / 2
     return low + (peak - low) * (1 - done)
@@ -59,9 +64,10 @@ def learning_rate(
 
 def rate_at(config: TrainConfig, step: int) -> float:
     """The rate of an optimizer step of a run, counted from 1."""
-    data, schedule = config.data, config.schedule
+    data, schedule, peak = config.data, config.schedule, config.optimizer.lr
     total = data.tokens(schedule.steps)
-    return learning_rate(schedule, config.optimizer.lr, data.tokens(step), total, _warmup_tokens(config))
+    decay_from = data.tokens(schedule.steps - schedule.decay_steps) if schedule.decay_steps else 0
+    return learning_rate(schedule, peak, data.tokens(step), total, _warmup_tokens(config), decay_from)
 
 
 def in_warmup(config: TrainConfig, step: int) -> bool:

@@ -60,6 +60,43 @@ def test_schedules(kind: Any) -> None:
         assert rates[69] == 2.0 and rates[84] == pytest.approx(1.2)
 
 
+@pytest.mark.parametrize("kind", ["wsd", "constant"])
+def test_before_a_decay_the_rate_is_the_peak_to_the_bit(kind: Any) -> None:
+    """So that a branch, which decays to 0, has the rates of a trunk with another floor."""
+    for peak in (3e-3, 1e-3, 7e-4, 0.0123, 6e-4, 0.015):
+        for floor in (0.0, 0.07, 0.1, 0.33, 0.9):
+            schedule = ScheduleConfig(steps=100, warmup_steps=10, kind=kind, floor=floor)
+            assert {learning_rate(schedule, peak, step * 8, 800, 80) for step in range(10, 81)} == {peak}
+
+
+def test_a_decay_in_steps_and_its_shapes() -> None:
+    given = {"steps": 20, "warmup_steps": 4, "kind": "wsd", "floor": 0.2, "decay_steps": 4}
+    for shape, rates in (
+        ("linear", [0.8, 0.6, 0.4, 0.2]),
+        ("sqrt", [0.6, 1 - 0.8 * math.sqrt(0.5), 1 - 0.8 * math.sqrt(0.75), 0.2]),
+    ):
+        schedule = ScheduleConfig.model_validate({**given, "decay_shape": shape})
+        found = [learning_rate(schedule, 1.0, step, 20, 4) for step in range(16, 21)]
+        assert found == pytest.approx([1.0, *rates]), shape
+    for wrong, message in (
+        (
+            {"decay_steps": 17},
+            "warmup_steps 4 and decay_steps 17 exceed steps 20: set decay_steps to 16 or less",
+        ),
+        ({"kind": "cosine"}, "decay_steps: has no effect on cosine"),
+        (
+            {"kind": "cosine", "decay_steps": None, "decay_shape": "sqrt"},
+            "decay_shape: has no effect on cosine",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ScheduleConfig.model_validate({**given, **wrong})
+    assert (
+        "decay_steps" not in ScheduleConfig().model_dump()
+        and "decay_shape" not in ScheduleConfig().model_dump()
+    )
+
+
 def test_a_range_test_rises_by_the_same_factor() -> None:
     schedule = ScheduleConfig(steps=5, warmup_steps=0, kind="range_test", floor=1e-4)
     rates = [learning_rate(schedule, 10.0, step * 8, 40, 0) for step in range(1, 6)]
