@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -143,6 +144,18 @@ class ModelConfig(Strict):
         exclude_if=_none,
         description="logits of tokens are capped at this, by c x tanh(logit / c) (Gemma 2: 30; nanochat: 15)",
     )
+    mup_base_width: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=_none,
+        description="muP: dim of the model that the learning rate was found on, to use it at this dim; null: standard parametrisation",
+    )
+    mup_base_head_dim: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=_none,
+        description="with `mup_base_width`: that model's head_dim, where it was another one; null: the same, and width is heads",
+    )
     tie_embeddings: bool = True
     reward_head: bool = Field(
         default=False,
@@ -210,6 +223,10 @@ class ModelConfig(Strict):
             raise ValueError(
                 "nope_every leaves rotary positions out, and positions is 'learned': set positions to rope or nope_every to null"
             )
+        if self.mup_base_head_dim and self.mup_base_width is None:
+            raise ValueError(
+                f"mup_base_head_dim {self.mup_base_head_dim} goes with mup_base_width, which is null: set that, or leave it out"
+            )
         if self.rope_scaling and self.rope_scaling.kind == "ntk" and self.head_size < 4:
             raise ValueError("rope_scaling.kind ntk needs heads of 4 or more dimensions: set kind to linear")
         if self.moe and self.moe.first >= self.layers:
@@ -227,6 +244,16 @@ class ModelConfig(Strict):
     def head_size(self) -> int:
         """Dimensions of a head."""
         return self.head_dim or self.dim // self.heads
+
+    @property
+    def width_ratio(self) -> float:
+        """How many times wider than the base of muP; 1 without one."""
+        return self.dim / (self.mup_base_width or self.dim)
+
+    @property
+    def query_scale(self) -> float:
+        """Of queries, so that scores are q k / D as muP has them, and at the base's head size q k / sqrt(D)."""
+        return math.sqrt((self.mup_base_head_dim or self.head_size) / self.head_size)
 
     @property
     def hidden(self) -> int:

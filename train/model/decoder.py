@@ -65,7 +65,7 @@ class Decoder(nn.Module):
         self.summed = True  # in training, the losses are differentiated as one sum: see `token_losses`
         self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.metrics`
         if not self.embedding.weight.is_meta:
-            initialise(self, seed, config.layers, vocab_size)
+            initialise(self, seed, config.layers, vocab_size, config.width_ratio)
 
     def forward(
         self,
@@ -135,9 +135,9 @@ class Decoder(nn.Module):
         return dropout(x, self.config.dropout, keys, 0, self.split)
 
     def last_norm(self, x: Tensor) -> Tensor:
-        """The norm before the head, [B, T / n, C]; `corpusmill.train.precision.adapt` may compile it."""
+        """The norm before the head, [B, T / n, C], with muP's factor of the logits; `corpusmill.train.precision.adapt` may compile it."""
         found: Tensor = self.norm(x)
-        return found
+        return found if self.config.width_ratio == 1 else found / self.config.width_ratio
 
     def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         """Cosine and sine of rotary positions; None for a model with learned ones."""

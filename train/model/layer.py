@@ -100,7 +100,7 @@ class Attention(nn.Module):
         super().__init__()
         self.split: Split = WHOLE
         self.number, self.local, self.rotated = number, config.is_local(number), config.is_rotated(number)
-        self.softcap = config.attention_softcap
+        self.softcap, self.query_scale = config.attention_softcap, config.query_scale
         self.sinks = nn.Parameter(torch.zeros(config.heads)) if config.attention_sinks else None
         heads, kv_heads, self.head_dim = config.heads, config.key_value_heads, config.head_size
         self.q = nn.Linear(config.dim, heads * self.head_dim, bias=config.bias)
@@ -125,6 +125,8 @@ class Attention(nn.Module):
             v = v + (self.value_scale[:, None, None] * vectors).to(v.dtype)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+        if self.query_scale != 1:
+            q = q * self.query_scale
         if rope is not None and self.rotated:
             q, k = rotate(q, rope), rotate(k, rope)
         if self.prefix_embedding is not None and within.positions is not None:

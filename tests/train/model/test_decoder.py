@@ -94,7 +94,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
                     qh, kh = (normed(z, f"layers.{i}.attention.{n}_norm") for z, n in ((qh, "q"), (kh, "k")))
                 if c.positions == "rope" and not (c.nope_every and (i + 1) % c.nope_every == 0):
                     qh, kh = turned(qh), turned(kh)
-                scores = qh @ kh.T / D**0.5
+                scores = qh @ kh.T / D * (c.mup_base_head_dim or D) ** 0.5
                 if c.attention_softcap:
                     scores = c.attention_softcap * (scores / c.attention_softcap).tanh()
                 local = c.window and not (c.global_every and (i + 1) % c.global_every == 0)
@@ -109,6 +109,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
             h = normed(x, f"layers.{i}.ffn_norm")
             x = x + (experts if c.has_experts(i) else dense)(h, f"layers.{i}.ffn")
         logits = normed(x, "norm") @ p["embedding.weight" if c.tie_embeddings else "head.weight"].T
+        logits = logits * ((c.mup_base_width or c.dim) / c.dim)
         out.append(c.logit_softcap * (logits / c.logit_softcap).tanh() if c.logit_softcap else logits)
     return torch.stack(out)
 

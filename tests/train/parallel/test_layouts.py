@@ -37,13 +37,17 @@ LOCAL = {
         "logit_softcap": 0.5, "z_loss": 1e-3,
     }
 }  # fmt: skip
+WIDER = {
+    "model": {"mup_base_width": 8, "mup_base_head_dim": 2, "value_embeddings": "all", "tie_embeddings": False}
+}
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
 ONE = {"micro_batch": 1}
 CLAMPED = {"optimizer": {"eps": 1e-4, "grad_clip_value": 0.01}}
 
 TWO: list[Case] = [
     ["ddp", {}, {}], ["zero 1", {"zero": 1}, {}], ["zero 2", {"zero": 2}, {}], ["zero 3", {"zero": 3}, GPT2],
-    ["tensor", {"tensor": 2}, {}], ["local tensor", {"tensor": 2}, LOCAL], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, LOCAL], ["1f1b", {"pipeline": 2}, FREE],
+    ["tensor", {"tensor": 2}, {}], ["local tensor", {"tensor": 2}, LOCAL], ["mup tensor", {"tensor": 2}, WIDER], ["mup zero 3", {"zero": 3}, WIDER],
+    ["mup 1f1b", {"pipeline": 2}, WIDER], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, LOCAL], ["1f1b", {"pipeline": 2}, FREE],
     ["interleaved", {"pipeline": 2, "schedule": "interleaved"}, GPT2],
     ["zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, {}],
     ["zero bubble, one piece", {"pipeline": 2, "schedule": "zero_bubble", "chunks": 1}, {}],

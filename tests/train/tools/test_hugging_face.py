@@ -71,6 +71,7 @@ def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
         ({"qk_norm": True, "nope_every": 2}, "model.nope_every: 2"),
         ({"moe": SOFTMAX, "window": 4}, "model.window: 4"),
         ({"preset": "gpt2", "window": 4}, "model.window: 4"),
+        ({"preset": "gpt2", "mup_base_width": 16, "mup_base_head_dim": 2}, "model.mup_base_head_dim: 2"),
         ({"preset": "gpt2", "bias": False}, "model.bias: False"),
         ({"preset": "gpt2", "activation": "swiglu"}, "model.activation: swiglu"),
         ({"preset": "gpt2", "kv_heads": 2}, "model.key_value_heads: 2"),
