@@ -109,6 +109,11 @@ class ModelConfig(Strict):
         default="none",
         description="layers whose values get a learned vector of the token added; alternate: every other, the last too",
     )
+    value_residual: bool = Field(
+        default=False,
+        exclude_if=lambda value: value is False,
+        description="the values of each layer are mixed with those of the first, by a learned share (Zhou et al. 2024)",
+    )
     window: int | None = Field(
         default=None,
         ge=1,
@@ -244,6 +249,11 @@ class ModelConfig(Strict):
     def head_size(self) -> int:
         """Dimensions of a head."""
         return self.head_dim or self.dim // self.heads
+
+    @property
+    def stage_width(self) -> int:
+        """Features that a pipeline's stage sends on: the residual stream's, and the first layer's values where later ones need them."""
+        return self.dim + self.value_residual * self.key_value_heads * self.head_size
 
     @property
     def width_ratio(self) -> float:

@@ -73,7 +73,7 @@ class Fused:
         plain = config.norm == "rmsnorm" and config.positions == "rope" and not config.bias
         others = config.moe or any(config.has_value_embedding(n) for n in range(config.layers))
         scores = config.window or config.nope_every or config.attention_softcap or config.attention_sinks
-        return plain and not others and not scores and config.query_scale == 1
+        return plain and not (others or scores or config.value_residual) and config.query_scale == 1
 
     @staticmethod
     def folds(dtype: torch.dtype, bits: Bits | None) -> bool:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from corpusmill.train.model.losses import Probe
+from corpusmill.train.model.probe import Probe
 from corpusmill.train.precision.adapt import uncompiled
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ def first_values(
     device: torch.device | str = "cpu",
     width: float = 1.0,
 ) -> Tensor:
-    """`slices` of a parameter of `shape`, float32: norms 1, biases and sinks 0; matrices normal with deviation 0.02, those that
+    """`slices` of a parameter of `shape`, float32: norms 1, biases and sinks 0, shares of values 0.5; matrices normal with deviation 0.02, those that
     write into the residual stream divided by sqrt(2 x layers) (GPT-2, Radford et al. 2019). Of adapters
     (`corpusmill.train.model.lora`), B is 0, and A uniform within 1 / sqrt(its columns), as in PEFT. In a model `width` times
     wider than the base of muP (Yang et al. 2022) the deviation of hidden matrices is divided by sqrt(width), a router's by width.
@@ -54,7 +54,8 @@ def first_values(
     """
     if len(shape) == 1:
         size = len(range(*slices[0].indices(shape[0])))
-        return torch.full((size,), 0.0 if name.endswith(("bias", "sinks")) else 1.0, device=device)
+        value = 0.5 if name.endswith("value_mix") else 0.0 if name.endswith(("bias", "sinks")) else 1.0
+        return torch.full((size,), value, device=device)
     if name.endswith(".lora_a"):  # the distribution function of a normal number is uniform
         normal = normal_slice(shape, slices, key("init", seed, name), math.sqrt(0.5), device)
         return torch.erf(normal) / math.sqrt(shape[1])

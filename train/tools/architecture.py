@@ -41,6 +41,7 @@ def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architectu
         model,
         "no architecture of the Hugging Face layout has them",
         value_embeddings="none",
+        value_residual=False,
         reward_head=False,
         attention_softcap=None,
         attention_sinks=False,

@@ -72,7 +72,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
                 x[t, pair], x[t, pair + D // 2] = z.real, z.imag
         return x
 
-    out = []
+    out, first = [], torch.zeros(())
     for row in ids:
         x = p["embedding.weight"][row]
         if c.positions == "learned":
@@ -83,6 +83,10 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
             if c.value_embeddings == "all" or (c.value_embeddings == "alternate" and (c.layers - i) % 2):
                 scale = p[f"layers.{i}.attention.value_scale"].repeat_interleave(D)
                 v = v + scale * p[f"layers.{i}.attention.value_embedding.weight"][row]
+            first = v if i == 0 else first
+            if c.value_residual and i:
+                share = p[f"layers.{i}.attention.value_mix"]
+                v = share * v + (1 - share) * first
             heads = []
             for head in range(c.heads):
                 at = slice(head * D, head * D + D)
@@ -117,6 +121,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
 OTHERS: dict[str, dict[str, Any]] = {
     "relu2 and rope": {"activation": "relu2", "norm": "layernorm", "bias": True, "qk_norm": True},
     "value embeddings": {"value_embeddings": "alternate", "kv_heads": 2, "qk_norm": True},
+    "value residual": {"value_residual": True, "kv_heads": 2, "value_embeddings": "alternate"},
     "capped": {"attention_softcap": 0.5, "logit_softcap": 0.3, "kv_heads": 2},
     "sinks": {"attention_sinks": True, "window": 7, "global_every": 3, "nope_every": 1},
     "experts without gate": {"preset": "gpt2", "moe": {"experts": 4, "top_k": 3, "every": 2, "shared_experts": 1}},

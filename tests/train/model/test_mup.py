@@ -37,7 +37,9 @@ def changes(width: int, mup: bool, optimizer: dict[str, Any], seed: int, **more:
         for part in ("attention", "ffn"):
             keep = f"{part} {number}"
             getattr(layer, part).register_forward_hook(
-                lambda _module, _inputs, y, keep=keep: seen.update({keep: y.detach()})
+                lambda _module, _inputs, y, keep=keep: seen.update(
+                    {keep: (y[0] if isinstance(y, tuple) else y).detach()}
+                )
             )
     ids = torch.randint(VOCAB, (8, 32), generator=torch.Generator().manual_seed(1))
     labels = (ids * 7 + 3) % VOCAB

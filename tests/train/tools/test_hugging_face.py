@@ -65,6 +65,7 @@ def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
         ({"activation": "gelu"}, "model.activation: gelu"),
         ({"qk_norm": True, "bias": True}, "model.bias: True"),
         ({"value_embeddings": "all"}, "model.value_embeddings: all"),
+        ({"value_residual": True}, "model.value_residual: True"),
         ({"attention_softcap": 30.0}, "model.attention_softcap: 30.0"),
         ({"logit_softcap": 30.0}, "model.logit_softcap: 30.0"),
         ({"attention_sinks": True}, "model.attention_sinks: True"),
