@@ -39,6 +39,6 @@ def apart(sent: Tensor, config: ModelConfig, processes: int) -> tuple[Tensor, Te
     """Of what the stage before has sent, the residual stream and the first layer's values; None in a model that does not mix them."""
     if not config.value_residual:
         return sent, None
-    x, values = torch.split(sent, (config.dim, sent.shape[-1] - config.dim), dim=-1)
+    x, values = torch.split(sent, [config.dim, sent.shape[-1] - config.dim], dim=-1)
     heads = config.key_value_heads // processes
     return x, values.reshape(len(x), -1, heads, config.head_size).transpose(1, 2)
