@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -113,6 +114,11 @@ class ModelConfig(Strict):
         exclude_if=lambda value: value is True,
         description="false: a position attends to those on both sides (BERT), with data.masking",
     )
+    value_residual: bool = Field(
+        default=False,
+        exclude_if=lambda value: value is False,
+        description="the values of each layer are mixed with those of the first, by a learned share (Zhou et al. 2024)",
+    )
     window: int | None = Field(
         default=None,
         ge=1,
@@ -147,6 +153,18 @@ class ModelConfig(Strict):
         gt=0,
         exclude_if=_none,
         description="logits of tokens are capped at this, by c x tanh(logit / c) (Gemma 2: 30; nanochat: 15)",
+    )
+    mup_base_width: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=_none,
+        description="muP: dim of the model that the learning rate was found on, to use it at this dim; null: standard parametrisation",
+    )
+    mup_base_head_dim: int | None = Field(
+        default=None,
+        ge=1,
+        exclude_if=_none,
+        description="with `mup_base_width`: that model's head_dim, where it was another one; null: the same, and width is heads",
     )
     tie_embeddings: bool = True
     reward_head: bool = Field(
@@ -215,6 +233,10 @@ class ModelConfig(Strict):
             raise ValueError(
                 "nope_every leaves rotary positions out, and positions is 'learned': set positions to rope or nope_every to null"
             )
+        if self.mup_base_head_dim and self.mup_base_width is None:
+            raise ValueError(
+                f"mup_base_head_dim {self.mup_base_head_dim} goes with mup_base_width, which is null: set that, or leave it out"
+            )
         if self.rope_scaling and self.rope_scaling.kind == "ntk" and self.head_size < 4:
             raise ValueError("rope_scaling.kind ntk needs heads of 4 or more dimensions: set kind to linear")
         if self.moe and self.moe.first >= self.layers:
@@ -232,6 +254,21 @@ class ModelConfig(Strict):
     def head_size(self) -> int:
         """Dimensions of a head."""
         return self.head_dim or self.dim // self.heads
+
+    @property
+    def stage_width(self) -> int:
+        """Features that a pipeline's stage sends on: the residual stream's, and the first layer's values where later ones need them."""
+        return self.dim + self.value_residual * self.key_value_heads * self.head_size
+
+    @property
+    def width_ratio(self) -> float:
+        """How many times wider than the base of muP; 1 without one."""
+        return self.dim / (self.mup_base_width or self.dim)
+
+    @property
+    def query_scale(self) -> float:
+        """Of queries, so that scores are q k / D as muP has them, and at the base's head size q k / sqrt(D)."""
+        return math.sqrt((self.mup_base_head_dim or self.head_size) / self.head_size)
 
     @property
     def hidden(self) -> int:

@@ -261,6 +261,15 @@ class TrainConfig(Strict):
         return self
 
     @model_validator(mode="after")
+    def transferred(self) -> TrainConfig:
+        if self.model.mup_base_width and self.optimizer.kind not in ("adamw", "lion", "muon"):
+            raise ValueError(
+                f"model.mup_base_width: its rates are those of adamw, lion and muon, and optimizer.kind is {self.optimizer.kind}: set that"
+                " to one of them, or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def warmup(self) -> TrainConfig:
         first = self.schedule.warmup_from
         if first is not None and first > self.optimizer.lr:

@@ -182,6 +182,29 @@ def test_paths_of_the_architecture_page_exist() -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+# Changing the model
+
+
+def test_the_page_on_changing_the_model_names_what_there_is() -> None:
+    """Each kind of change three files, the place in the module; every path; and each quoted line of code as it stands in its file."""
+    text = (ROOT / "docs/change-the-model.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| [^|`]+ \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", text, re.MULTILINE
+    )
+    assert len(rows) == 9
+    for schema, module, place, test in rows:
+        assert schema == "schemas/model.py" and test.startswith("tests/") and (ROOT / test).exists(), test
+        assert f"{place}(" in (ROOT / module).read_text(encoding="utf-8"), (module, place)
+    paths = set(re.findall(r"`((?:schemas|train|tests)/[\w./-]+)`", text))
+    assert len(paths) > 15
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    quoted = [body.splitlines() for language, body in FENCE.findall(text) if language == "python"]
+    assert len(quoted) == 4
+    for first, *lines in quoted:
+        there = (ROOT / first.removeprefix("# ")).read_text(encoding="utf-8").splitlines()
+        assert [line for line in lines if line not in there] == []
+
+
 # Site
 
 

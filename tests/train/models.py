@@ -28,6 +28,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama yarn": ("LlamaForCausalLM", {"rope_scaling": {"kind": "yarn", "factor": 4.0, "original_length": 16}}),
     "llama llama3": ("LlamaForCausalLM", {"rope_scaling": LLAMA3, "rope_theta": 500.0}),
     "qwen3": ("Qwen3ForCausalLM", {"qk_norm": True, "kv_heads": 2, "head_dim": 16}),
+    "llama mup": ("LlamaForCausalLM", {"mup_base_width": 8, "mup_base_head_dim": 2, "bias": True}),
+    "qwen3 mup": ("Qwen3ForCausalLM", {"mup_base_width": 16, "mup_base_head_dim": 2, "qk_norm": True}),
     "qwen3 local": ("Qwen3ForCausalLM", {"qk_norm": True, "kv_heads": 2, "window": 6, "global_every": 2}),
     "smollm3": ("SmolLM3ForCausalLM", {"kv_heads": 2, "window": 5, "global_every": 3, "nope_every": 3}),
     "smollm3 nope": ("SmolLM3ForCausalLM", {"nope_every": 2, "bias": True, "tie_embeddings": False}),
@@ -39,6 +41,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "eurobert": ("EuroBertForMaskedLM", {"causal": False, "kv_heads": 2}),
     "eurobert free": ("EuroBertForMaskedLM", {"causal": False, "tie_embeddings": False, "rope_theta": 5e5, "head_dim": 12}),
     "gpt2": ("GPT2LMHeadModel", {"preset": "gpt2", "max_positions": 24}),
+    "gpt2 mup": ("GPT2LMHeadModel", {"preset": "gpt2", "mup_base_width": 64}),
     "gpt2 relu2": ("GPT2LMHeadModel", {"preset": "gpt2", "activation": "relu2", "tie_embeddings": False}),
 }  # fmt: skip
 

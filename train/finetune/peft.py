@@ -89,6 +89,11 @@ def names_of(model: ModelConfig, adapter: AdapterConfig, vocab_size: int) -> dic
             "model.positions: learned: GPT-2's layout keeps q, k and v in one weight, and these adapters are of each; merge it:"
             " `corpusmill export` without --format"
         )
+    if model.query_scale != 1:
+        raise UserError(
+            f"model.mup_base_head_dim: {model.mup_base_head_dim}: scales queries, and an adapter of them apart from their weights has no"
+            " place for that; merge it: `corpusmill export` without --format"
+        )
     return dict(_names(model, adapter, model.padded(vocab_size)))
 
 

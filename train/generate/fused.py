@@ -54,7 +54,7 @@ class Fused:
         self._root_eps = {
             size: torch.tensor(math.sqrt(size * config.norm_eps), device=device) for size in sizes
         }
-        self._norm = _norm_weight(model.norm)
+        self._norm = _norm_weight(model.norm) / config.width_ratio
         cosine, sine = rotation(
             torch.arange(length, device=device)[None],
             config.head_size,
@@ -73,7 +73,7 @@ class Fused:
         plain = config.norm == "rmsnorm" and config.positions == "rope" and not config.bias
         others = config.moe or any(config.has_value_embedding(n) for n in range(config.layers))
         scores = config.window or config.nope_every or config.attention_softcap or config.attention_sinks
-        return plain and not others and not scores
+        return plain and not (others or scores or config.value_residual) and config.query_scale == 1
 
     @staticmethod
     def folds(dtype: torch.dtype, bits: Bits | None) -> bool:

@@ -119,8 +119,10 @@ class Runner:
         with self.autocast:
             x = self.model.embed(rows, positions, None)
             rope = self.model.rotation(positions)
+            first = None
             for layer in self.model.layers.values():
-                x, _ = layer(x, rope, within, rows)
+                x, _, values = layer(x, rope, within, rows, None, first)
+                first = values if first is None else first
             return self.model.last_norm(x)
 
     @torch.inference_mode()

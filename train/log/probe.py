@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from corpusmill.train.model.attend import visible_mask
-from corpusmill.train.model.losses import Probe
+from corpusmill.train.model.probe import Probe
 from corpusmill.train.precision.adapt import uncompiled
 
 if TYPE_CHECKING:

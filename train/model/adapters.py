@@ -115,8 +115,10 @@ def set_virtual(model: Decoder, seed: int) -> None:
         attention.prefix_embedding = None
     positions = torch.arange(count, device=device)[None]
     x = model.embed(ids, positions, None)
+    first = None
     for layer in model.layers.values():
-        x, _ = layer(x, model.rotation(positions), Boundaries(cache=cache), ids)
+        x, _, values = layer(x, model.rotation(positions), Boundaries(cache=cache), ids, None, first)
+        first = values if first is None else first
     for attention, prefix, seen in zip(attentions, prefixes, cache.seen, strict=True):
         assert prefix is not None
         prefix.copy_(torch.stack([value[0] for value in seen]))

@@ -19,15 +19,17 @@ from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
 from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
 from corpusmill.train.model.lora import weight_shapes
-from corpusmill.train.model.losses import Probe, Statistics, token_losses
+from corpusmill.train.model.losses import Statistics, token_losses
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.rope import rotation
 from corpusmill.train.model.split import WHOLE, Context, Split
+from corpusmill.train.model.value_residual import apart, together
 from corpusmill.train.model.virtual import with_prompt
 
 if TYPE_CHECKING:
     from corpusmill.schemas.adapter import AdapterConfig
     from corpusmill.schemas.model import ModelConfig
+    from corpusmill.train.model.probe import Probe
 
 
 class Decoder(nn.Module):
@@ -65,11 +67,11 @@ class Decoder(nn.Module):
         self.summed = True  # in training, the losses are differentiated as one sum: see `token_losses`
         self.probe: Probe | None = None  # set for one pass by `corpusmill.train.log.metrics`
         if not self.embedding.weight.is_meta:
-            initialise(self, seed, config.layers, vocab_size)
+            initialise(self, seed, config.layers, vocab_size, config.width_ratio)
 
     def forward(
         self,
-        tokens: Tensor,  # int64 [B, T]; of a later stage: hidden states, float32 [B, T / n, C]
+        tokens: Tensor,  # int64 [B, T]; of a later stage: what the one before returned
         labels: Tensor | None = None,  # int64 [B, T]; IGNORED is not scored
         documents: Tensor | None = None,  # integers [B, T]; None: each row is one document
         positions: Tensor | None = None,  # integers [B, T]; None: 0 .. T-1
@@ -79,8 +81,8 @@ class Decoder(nn.Module):
         ancestors: Tensor | None = None,  # bool [B, S, S]: which of a row's documents each sees; None: itself
         places: Tensor | None = None,  # int64 [B, T]: places in shared rows, whose `documents` are whole
     ) -> Tensor:
-        """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); hidden
-        states from a stage without a head.
+        """Logits [B, T, V], or, given labels, the loss of each position in nats, float32 [B, T] (0 if ignored); from a
+        stage without a head hidden states, float32 [B, T / n, C] (`corpusmill.train.model.value_residual`: and more).
 
         The value of the loss is the cross entropy alone; in training its gradient is that of all losses (`Statistics`).
         """
@@ -92,20 +94,22 @@ class Decoder(nn.Module):
         keys = keys if self.training else None
         ids = tokens if ids is None else ids
 
-        x = self.embed(tokens, positions, keys) if self.first else tokens
+        embedded = (self.embed(tokens, positions, keys), None) if self.first else None
+        x, first = embedded or apart(tokens, self.config, self.split.size)
         rope = self.rotation(positions)
         within = self.boundaries(ids, x.dtype, documents, cu_seqlens, ancestors, positions, places)
         if self.adapter is not None and self.adapter.virtual:
             within = within._replace(positions=positions)
         routes = {}
         for number, layer in self.layers.items():
-            x, routed = layer(x, rope, within, ids, keys_of_layer(keys, int(number)))
+            x, routed, values = layer(x, rope, within, ids, keys_of_layer(keys, int(number)), first)
+            first = values if first is None else first
             if routed is not None:
                 routes[int(number)] = routed
         if not self.last:
-            if not self.training or labels is None:
-                return x
-            return self.statistics.with_router_losses(x, routes, labels, self.split)
+            if self.training and labels is not None:
+                x = self.statistics.with_router_losses(x, routes, labels, self.split)
+            return together(x, first)
 
         if self.training:
             self.statistics.add_activations(x)
@@ -135,9 +139,9 @@ class Decoder(nn.Module):
         return dropout(x, self.config.dropout, keys, 0, self.split)
 
     def last_norm(self, x: Tensor) -> Tensor:
-        """The norm before the head, [B, T / n, C]; `corpusmill.train.precision.adapt` may compile it."""
+        """The norm before the head, [B, T / n, C], with muP's factor of the logits; `corpusmill.train.precision.adapt` may compile it."""
         found: Tensor = self.norm(x)
-        return found
+        return found if self.config.width_ratio == 1 else found / self.config.width_ratio
 
     def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor] | None:
         """Cosine and sine of rotary positions; None for a model with learned ones."""

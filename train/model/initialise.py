@@ -9,6 +9,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from corpusmill.train.model.mup import deviation
+
 STD = 0.02
 RESIDUAL = ("attention.o.weight", "ffn.down.weight", "ffn.shared.down.weight", "ffn.down")
 VOCABULARY = ("embedding.weight", "head.weight")
@@ -23,11 +25,11 @@ def key(*parts: int | str) -> int:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, seed: int, layers: int, vocab_size: int) -> None:
+def initialise(model: nn.Module, seed: int, layers: int, vocab_size: int, width: float = 1.0) -> None:
     """Give every parameter of a whole decoder its `first_values`; the experts' biases become 0."""
     for name, parameter in model.named_parameters():
         shape, whole = parameter.shape, (slice(None),) * parameter.ndim
-        parameter.copy_(first_values(name, shape, whole, seed, layers, vocab_size, parameter.device))
+        parameter.copy_(first_values(name, shape, whole, seed, layers, vocab_size, parameter.device, width))
     for buffer in model.buffers():
         buffer.zero_()
 
@@ -40,22 +42,26 @@ def first_values(
     layers: int,
     vocab_size: int,
     device: torch.device | str = "cpu",
+    width: float = 1.0,
 ) -> Tensor:
-    """`slices` of a parameter of `shape`, float32: norms 1, biases and sinks 0; matrices normal with deviation 0.02, those that
+    """`slices` of a parameter of `shape`, float32: norms 1, biases and sinks 0, shares of values 0.5; matrices normal with deviation 0.02, those that
     write into the residual stream divided by sqrt(2 x layers) (GPT-2, Radford et al. 2019). Of adapters
-    (`corpusmill.train.model.lora`), B is 0, and A uniform within 1 / sqrt(its columns), as in PEFT.
+    (`corpusmill.train.model.lora`), B is 0, and A uniform within 1 / sqrt(its columns), as in PEFT. In a model `width` times
+    wider than the base of muP (Yang et al. 2022) the deviation of hidden matrices is divided by sqrt(width), a router's by width.
 
     Rows that pad the vocabulary are 0: no text contains them, but they take part in the softmax, where each starts as a
     token of mean likelihood, whatever the other rows are.
     """
     if len(shape) == 1:
         size = len(range(*slices[0].indices(shape[0])))
-        return torch.full((size,), 0.0 if name.endswith(("bias", "sinks")) else 1.0, device=device)
+        value = 0.5 if name.endswith("value_mix") else 0.0 if name.endswith(("bias", "sinks")) else 1.0
+        return torch.full((size,), value, device=device)
     if name.endswith(".lora_a"):  # the distribution function of a normal number is uniform
         normal = normal_slice(shape, slices, key("init", seed, name), math.sqrt(0.5), device)
         return torch.erf(normal) / math.sqrt(shape[1])
     std = STD / math.sqrt(2 * layers) if name.endswith(RESIDUAL) else STD
     std = 0.0 if name.endswith(".lora_b") else std
+    std = deviation(std, name, width)
     values = normal_slice(shape, slices, key("init", seed, name), std, device)
     if name in VOCABULARY or name.endswith(".value_embedding.weight"):
         rows = torch.arange(*slices[0].indices(shape[0]), device=device)

@@ -22,6 +22,7 @@ from corpusmill.train.model.lora import LoRALinear
 from corpusmill.train.model.moe import Experts, Routed, squared_relu
 from corpusmill.train.model.rope import Rotation, rotate
 from corpusmill.train.model.split import WHOLE, Split
+from corpusmill.train.model.value_residual import learned_share, mixed
 from corpusmill.train.model.virtual import with_prefix
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class Attention(nn.Module):
     their position added, times a learned factor: a look-up, which costs memory and next to no time.
 
     A local layer attends within a window; a layer without rotary positions (NoPE, Kazemnejad et al. 2023) knows the order of tokens from
-    the mask alone. Scores may be capped, and have a sink (`corpusmill.train.model.blockwise`).
+    the mask alone. Scores may be capped, and have a sink (`corpusmill.train.model.blockwise`). Values may be mixed with those of the first
+    layer (`corpusmill.train.model.value_residual`).
     """
 
     tensor_split: ClassVar[dict[str, int]] = {
@@ -100,7 +102,7 @@ class Attention(nn.Module):
         super().__init__()
         self.split: Split = WHOLE
         self.number, self.local, self.rotated = number, config.is_local(number), config.is_rotated(number)
-        self.softcap = config.attention_softcap
+        self.softcap, self.query_scale = config.attention_softcap, config.query_scale
         self.sinks = nn.Parameter(torch.zeros(config.heads)) if config.attention_sinks else None
         heads, kv_heads, self.head_dim = config.heads, config.key_value_heads, config.head_size
         self.q = nn.Linear(config.dim, heads * self.head_dim, bias=config.bias)
@@ -114,17 +116,24 @@ class Attention(nn.Module):
         if config.has_value_embedding(number):
             self.value_embedding = nn.Embedding(rows, kv_heads * self.head_dim)
             self.value_scale = nn.Parameter(torch.ones(kv_heads))
+        self.value_mix = learned_share(config, number)
         self.prefix_embedding: nn.Parameter | None = None  # [2, K, N, D], of virtual tokens
 
-    def forward(self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor, first: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """[B, T, C], and the values [B, K, T, D]; `first`: those of the first layer, to be mixed with."""
         made = self.split.products(x, self.q, self.k, self.v)
         B, T, _ = made[0].shape
         q, k, v = (y.view(B, T, -1, self.head_dim).transpose(1, 2) for y in made)
         if self.value_embedding is not None:
             vectors = self.value_embedding(ids).view(B, T, -1, self.head_dim).transpose(1, 2)
             v = v + (self.value_scale[:, None, None] * vectors).to(v.dtype)
+        values, v = v, mixed(v, first, self.value_mix)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
+        if self.query_scale != 1:
+            q = q * self.query_scale
         if rope is not None and self.rotated:
             q, k = rotate(q, rope), rotate(k, rope)
         if self.prefix_embedding is not None and within.positions is not None:
@@ -132,7 +141,7 @@ class Attention(nn.Module):
         if within.cache is not None:
             k, v = within.cache.extend(self.number, k, v)
         found = attend(q, k, v, within.of(self.local), Scores(self.softcap, self.sinks))
-        return row_parallel(self.o, found.transpose(1, 2).reshape(B, T, -1), self.split)
+        return row_parallel(self.o, found.transpose(1, 2).reshape(B, T, -1), self.split), values
 
 
 class FeedForward(nn.Module):
@@ -161,7 +170,8 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Residual stream [B, T, C] in and out, with the tokens' `ids` [B, T] and `rows` of vocabulary; also what the router of a layer with experts did, else None.
+    """Residual stream [B, T, C] in and out, with the tokens' `ids` [B, T] and `rows` of vocabulary; also what the router of a layer with experts did, else None;
+    and of layer 0 its values, if later layers mix theirs with these (`first`), else None.
 
     Dropout is applied to the output of each half, by the layer's `keys` (None: no dropout).
     """
@@ -173,15 +183,15 @@ class Layer(nn.Module):
         self.ffn_norm = make_norm(config)
         experts = config.has_experts(number)
         self.ffn = Experts(config, FeedForward) if experts else FeedForward(config, config.hidden)
-        self.dropout = config.dropout
+        self.dropout, self.gives = config.dropout, config.value_residual and number == 0
 
     def forward(
-        self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor, keys: Tensor | None = None
-    ) -> tuple[Tensor, Routed | None]:
+        self, x: Tensor, rope: Rotation | None, within: Boundaries, ids: Tensor, keys: Tensor | None = None,
+        first: Tensor | None = None,
+    ) -> tuple[Tensor, Routed | None, Tensor | None]:  # fmt: skip
         split = self.ffn.split
-        x = x + dropout(
-            self.attention(self.attention_norm(x), rope, within, ids), self.dropout, keys, 1, split
-        )
+        y, values = self.attention(self.attention_norm(x), rope, within, ids, first)
+        x = x + dropout(y, self.dropout, keys, 1, split)
         found = self.ffn(self.ffn_norm(x))
         y, routed = found if isinstance(self.ffn, Experts) else (found, None)
-        return x + dropout(y, self.dropout, keys, 2, split), routed
+        return x + dropout(y, self.dropout, keys, 2, split), routed, values if self.gives else None

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from corpusmill.common.errors import UserError
+from corpusmill.train.model.mup import divisor, transfer, transfers
 from corpusmill.train.optim import average, hypergradient
 from corpusmill.train.optim.muon import Muon
 from corpusmill.train.optim.optimizers import Adafactor, AdamW, Lamb, Lion, Sgd
@@ -108,26 +109,31 @@ def kind_of(name: str, parameter: nn.Parameter) -> ParameterKind:
 
 
 def groups_of(model: Named, config: OptimizerConfig) -> list[dict[str, Any]]:
-    """The optimizer's groups: those that decay first, those that do not after; Muon's matrices apart from the rest.
+    """The optimizer's groups: those that decay first, those that do not after; Muon's matrices apart from the rest, and with muP
+    hidden matrices.
 
-    `lr_ratio` is a group's learning rate as a multiple of the run's (`corpusmill.train.optim.schedule.set_rate`).
+    `lr_ratio` is a group's learning rate as a multiple of the run's (`set_rate`).
     """
-    found: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    width = divisor(model, config)
+    found: dict[tuple[bool, bool, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             kind = kind_of(name, parameter)
             muon = config.kind == "muon" and kind == "matrices"
-            found.setdefault((muon, kind in config.decay), []).append(parameter)
+            key = (muon, kind in config.decay, width != 1 and transfers(name, kind))
+            found.setdefault(key, []).append(parameter)
     groups: list[dict[str, Any]] = []
-    for muon, decays in sorted(found, reverse=True):
+    for muon, decays, hidden in sorted(found, reverse=True):
         group: dict[str, Any] = {
-            "params": found[muon, decays], "weight_decay": config.weight_decay if decays else 0.0,
+            "params": found[muon, decays, hidden], "weight_decay": config.weight_decay if decays else 0.0,
             "lr_ratio": 1.0,
         }  # fmt: skip
         if config.kind == "muon":
             group["muon"] = muon
         if muon and config.muon_lr:
             group["lr_ratio"] = config.muon_lr / config.lr
+        if hidden:
+            transfer(group, width)
         groups.append(group)
     return groups
 

@@ -229,9 +229,8 @@ class ParallelModel:
         for name, parameter in self.named_parameters():
             here, part = local(parameter), self.part(name, parameter)
             if here.numel():
-                layers, device = self.config.layers, here.device
-                slices = part.slices(here.shape)
-                here.copy_(first_values(name, part.shape, slices, seed, layers, self.vocab_size, device))
+                how = seed, self.config.layers, self.vocab_size, here.device, self.config.width_ratio
+                here.copy_(first_values(name, part.shape, part.slices(here.shape), *how))
         for piece in self.parts:
             for buffer in piece.buffers():
                 buffer.zero_()

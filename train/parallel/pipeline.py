@@ -117,7 +117,7 @@ class Pipeline:
         """Input and output of a piece, on the meta device: otherwise PyTorch runs a first pass, which would be counted."""
         B, T = shape
         with torch.device("meta"):
-            hidden = torch.empty(B, T // part.split.size, part.config.dim, requires_grad=True)
+            hidden = torch.empty(B, T // part.split.size, part.config.stage_width, requires_grad=True)
             tokens, loss = torch.empty(B, T, dtype=torch.int64), torch.empty(B, T, requires_grad=True)
         return tokens if part.first else hidden, loss if part.last else hidden
 
@@ -132,7 +132,7 @@ class Pipeline:
             part = self.parts[piece // config.pipeline]
             x = batch["tokens"]
             if piece:
-                x = torch.empty(B, T // part.split.size, part.config.dim, device=self.device)
+                x = torch.empty(B, T // part.split.size, part.config.stage_width, device=self.device)
                 dist.recv(x, ranks[(piece - 1) % config.pipeline], group=self.group)
             found = part(x, **others(batch))
             if not part.last:

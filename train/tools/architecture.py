@@ -15,13 +15,15 @@ from corpusmill.train.model.rope import ntk_theta
 
 class Part(NamedTuple):
     """A tensor of theirs: the concatenation of ours along the first dimension, or one expert of a stack, perhaps
-    transposed. Without `sources` it is one of `shape` that holds no number."""
+    transposed. Without `sources` it is one of `shape` that holds no number. `scale`: theirs is ours times this (factors of muP,
+    which they have not)."""
 
     name: str
     sources: tuple[str, ...]
     transposed: bool = False
     expert: int | None = None
     shape: tuple[int, ...] = ()
+    scale: float = 1.0
 
 
 class Architecture(NamedTuple):
@@ -39,6 +41,7 @@ def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architectu
         model,
         "no architecture of the Hugging Face layout has them",
         value_embeddings="none",
+        value_residual=False,
         reward_head=False,
         attention_softcap=None,
         attention_sinks=False,
@@ -189,19 +192,22 @@ def _rope(model: ModelConfig, length: int) -> dict[str, Any]:
 def _parts(model: ModelConfig, name: str) -> Iterator[Part]:
     """Of the architectures that name things as Llama does."""
 
-    def linear(theirs: str, ours: str) -> Iterator[Part]:
+    def linear(theirs: str, ours: str, scale: float = 1.0) -> Iterator[Part]:
         for kind in ("weight", "bias") if model.bias else ("weight",):
-            yield Part(f"{theirs}.{kind}", (f"{ours}.{kind}",))
+            yield Part(f"{theirs}.{kind}", (f"{ours}.{kind}",), scale=scale)
 
     yield Part("model.embed_tokens.weight", ("embedding.weight",))
     for i in range(model.layers):
         theirs, ours = f"model.layers.{i}", f"layers.{i}"
         yield Part(f"{theirs}.input_layernorm.weight", (f"{ours}.attention_norm.weight",))
         yield Part(f"{theirs}.post_attention_layernorm.weight", (f"{ours}.ffn_norm.weight",))
+        queries = {"q": model.query_scale}
         for x in "qkvo":
-            yield from linear(f"{theirs}.self_attn.{x}_proj", f"{ours}.attention.{x}")
+            scale = 1.0 if model.qk_norm else queries.get(x, 1.0)
+            yield from linear(f"{theirs}.self_attn.{x}_proj", f"{ours}.attention.{x}", scale)
         for x in "qk" if model.qk_norm else "":
-            yield Part(f"{theirs}.self_attn.{x}_norm.weight", (f"{ours}.attention.{x}_norm.weight",))
+            norm = f"{ours}.attention.{x}_norm.weight"
+            yield Part(f"{theirs}.self_attn.{x}_norm.weight", (norm,), scale=queries.get(x, 1.0))
         if not model.has_experts(i):
             for x in ("gate", "up", "down"):
                 yield from linear(f"{theirs}.mlp.{x}_proj", f"{ours}.ffn.{x}")
@@ -220,7 +226,7 @@ def _parts(model: ModelConfig, name: str) -> Iterator[Part]:
             found = (f"{ours}.ffn.shared.{x}.weight",) if model.moe.shared_experts else ()
             empty = (model.dim, 0) if x == "down" else (0, model.dim)
             yield Part(f"{block}.shared_experts.{x}_proj.weight", found, shape=empty)
-    yield Part("model.norm.weight", ("norm.weight",))
+    yield Part("model.norm.weight", ("norm.weight",), scale=1 / model.width_ratio)
     if not model.tie_embeddings:
         yield Part("lm_head.weight", ("head.weight",))
 
@@ -228,7 +234,7 @@ def _parts(model: ModelConfig, name: str) -> Iterator[Part]:
 def _gpt2(model: ModelConfig, vocab_rows: int) -> Architecture:
     require(model, "GPT-2, which has learned positions, has it otherwise",
             norm="layernorm", bias=True, qk_norm=False, moe=None, window=None, key_value_heads=model.heads,
-            head_size=model.dim // model.heads)  # fmt: skip
+            head_size=model.dim // model.heads, mup_base_head_dim=None)  # fmt: skip
     activations = {"gelu": "gelu_new", "relu2": "relu2"}
     if model.activation not in activations:
         raise UserError(
@@ -255,7 +261,8 @@ def _gpt2(model: ModelConfig, vocab_rows: int) -> Architecture:
                 sources = tuple(f"layers.{i}.{x}.{kind}" for x in ours)
                 transposed = kind == "weight" and not theirs.startswith("ln")  # its Conv1D has [in, out]
                 parts.append(Part(f"transformer.h.{i}.{theirs}.{kind}", sources, transposed))
-    parts += [Part(f"transformer.ln_f.{kind}", (f"norm.{kind}",)) for kind in ("weight", "bias")]
+    scale = 1 / model.width_ratio
+    parts += [Part(f"transformer.ln_f.{kind}", (f"norm.{kind}",), scale=scale) for kind in ("weight", "bias")]
     if not model.tie_embeddings:
         parts.append(Part("lm_head.weight", ("head.weight",)))
     return Architecture("GPT2LMHeadModel", config, parts)

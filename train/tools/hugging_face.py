@@ -146,6 +146,7 @@ def theirs(part: Part, ours: Tensors) -> torch.Tensor:
         return torch.empty(part.shape)
     found = torch.cat([ours[source] for source in part.sources])
     found = found if part.expert is None else found[part.expert]
+    found = found if part.scale == 1 else found * part.scale
     return found.T if part.transposed else found
 
 
@@ -201,7 +202,7 @@ def load_weights(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
                 problems.append(f"{found} is {there}, this model has {here}")
                 continue
             for target, piece in zip(into, torch.split(value, [len(x) for x in into]), strict=True):
-                target.copy_(piece)
+                target.copy_(piece if part.scale == 1 else piece / part.scale)
     problems += [f"{name} is missing" for name, part in wanted.items() if part.sources and name not in seen]
     if problems:
         more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from corpusmill.common.errors import UserError, WorkError
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.adapter import AdapterConfig
+from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.finetune.peft import load_adapter, names_of
 from corpusmill.train.finetune.start import starting_model
@@ -141,3 +142,11 @@ def test_gpt2_has_no_form_in_this_format() -> None:
         UserError, match=r"model\.positions: learned: GPT-2's layout keeps q, k and v in one weight"
     ):
         names_of(model.config, AdapterConfig(), model.vocab_size)
+
+
+def test_an_adapter_of_scaled_queries_is_refused() -> None:
+    """Of a model whose heads are larger than those of the base of muP: PEFT's layout has no place for the scale."""
+    config = ModelConfig(dim=32, heads=4, mup_base_width=16, mup_base_head_dim=2)
+    with pytest.raises(UserError, match=r"model\.mup_base_head_dim: 2: scales queries"):
+        names_of(config, AdapterConfig(), 50)
+    assert names_of(config.model_copy(update={"mup_base_head_dim": 8}), AdapterConfig(), 50)

@@ -35,6 +35,9 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
         ({"qk_norm": True, "kv_heads": 2, "tie_embeddings": False}, 200),
         ({"preset": "gpt2", "max_positions": 64}, 40),
         ({"value_embeddings": "all"}, 40),
+        ({"value_residual": True, "kv_heads": 2}, 40),
+        ({"mup_base_width": 24}, 40),
+        ({"mup_base_width": 16, "mup_base_head_dim": 4}, 40),
         ({"moe": {"experts": 4, "ffn_dim": 32}}, 40),
         ({"window": 7, "global_every": 2, "nope_every": 2}, 40),
         (
@@ -48,7 +51,18 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
             40,
         ),
     ],
-    ids=["llama", "qk_norm", "gpt2", "value_embeddings", "experts", "local", "sinks"],
+    ids=[
+        "llama",
+        "qk_norm",
+        "gpt2",
+        "value_embeddings",
+        "value residual",
+        "mup",
+        "mup, larger heads",
+        "experts",
+        "local",
+        "sinks",
+    ],
 )
 def test_the_cache_changes_no_text(config: dict[str, Any], count: int) -> None:
     """Prompts of 0 to 39 tokens, 30 new ones, in 4 rows of 48 positions: they wait, are read in chunks, outgrow the context."""

@@ -77,7 +77,7 @@ def by_hand(model: Any, batch: dict[str, torch.Tensor]) -> list[tuple[float, flo
     for handle in handles:
         handle.remove()
     found = []
-    for module, x, rope, within, _ids in kept:
+    for module, x, rope, within, *_ in kept:
         q, k = (w(x).unflatten(-1, (-1, module.head_dim)).transpose(1, 2) for w in (module.q, module.k))
         mask = within.of(module.local).mask
         if module.q_norm is not None:

@@ -72,7 +72,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
                 x[t, pair], x[t, pair + D // 2] = z.real, z.imag
         return x
 
-    out = []
+    out, first = [], torch.zeros(())
     for row in ids:
         x = p["embedding.weight"][row]
         if c.positions == "learned":
@@ -83,6 +83,10 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
             if c.value_embeddings == "all" or (c.value_embeddings == "alternate" and (c.layers - i) % 2):
                 scale = p[f"layers.{i}.attention.value_scale"].repeat_interleave(D)
                 v = v + scale * p[f"layers.{i}.attention.value_embedding.weight"][row]
+            first = v if i == 0 else first
+            if c.value_residual and i:
+                share = p[f"layers.{i}.attention.value_mix"]
+                v = share * v + (1 - share) * first
             heads = []
             for head in range(c.heads):
                 at = slice(head * D, head * D + D)
@@ -94,7 +98,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
                     qh, kh = (normed(z, f"layers.{i}.attention.{n}_norm") for z, n in ((qh, "q"), (kh, "k")))
                 if c.positions == "rope" and not (c.nope_every and (i + 1) % c.nope_every == 0):
                     qh, kh = turned(qh), turned(kh)
-                scores = qh @ kh.T / D**0.5
+                scores = qh @ kh.T / D * (c.mup_base_head_dim or D) ** 0.5
                 if c.attention_softcap:
                     scores = c.attention_softcap * (scores / c.attention_softcap).tanh()
                 local = c.window and not (c.global_every and (i + 1) % c.global_every == 0)
@@ -109,6 +113,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
             h = normed(x, f"layers.{i}.ffn_norm")
             x = x + (experts if c.has_experts(i) else dense)(h, f"layers.{i}.ffn")
         logits = normed(x, "norm") @ p["embedding.weight" if c.tie_embeddings else "head.weight"].T
+        logits = logits * ((c.mup_base_width or c.dim) / c.dim)
         out.append(c.logit_softcap * (logits / c.logit_softcap).tanh() if c.logit_softcap else logits)
     return torch.stack(out)
 
@@ -116,6 +121,7 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
 OTHERS: dict[str, dict[str, Any]] = {
     "relu2 and rope": {"activation": "relu2", "norm": "layernorm", "bias": True, "qk_norm": True},
     "value embeddings": {"value_embeddings": "alternate", "kv_heads": 2, "qk_norm": True},
+    "value residual": {"value_residual": True, "kv_heads": 2, "value_embeddings": "alternate"},
     "capped": {"attention_softcap": 0.5, "logit_softcap": 0.3, "kv_heads": 2},
     "sinks": {"attention_sinks": True, "window": 7, "global_every": 3, "nope_every": 1},
     "both sides": {"causal": False, "window": 7, "global_every": 3, "preset": "gpt2"},

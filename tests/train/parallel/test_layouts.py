@@ -42,13 +42,22 @@ MASKED = {
     "data": {"masking": {}}, "optimizer": {"eps": 1e-4, "ema": 0.9},
 }  # fmt: skip
 BOTH_SIDES = {"model": {"causal": False}, "data": {"masking": {}}}
+WIDER = {
+    "model": {"mup_base_width": 8, "mup_base_head_dim": 2, "value_embeddings": "all", "tie_embeddings": False}
+}
+MIXES = {"model": {"value_residual": True, "kv_heads": 2, "dropout": 0.1, "z_loss": 1e-3, "qk_norm": True}}
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
 ONE = {"micro_batch": 1}
 CLAMPED = {"optimizer": {"eps": 1e-4, "grad_clip_value": 0.01}}
 
 TWO: list[Case] = [
     ["ddp", {}, {}], ["zero 1", {"zero": 1}, {}], ["zero 2", {"zero": 2}, {}], ["zero 3", {"zero": 3}, GPT2],
-    ["tensor", {"tensor": 2}, {}], ["local tensor", {"tensor": 2}, LOCAL], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, LOCAL], ["1f1b", {"pipeline": 2}, FREE],
+    ["tensor", {"tensor": 2}, {}], ["local tensor", {"tensor": 2}, LOCAL], ["mup tensor", {"tensor": 2}, WIDER], ["mup zero 3", {"zero": 3}, WIDER],
+    ["mixed values, tensor", {"tensor": 2}, MIXES], ["mixed values, zero 3", {"zero": 3}, MIXES],
+    ["mixed values, 1f1b", {"pipeline": 2}, MIXES], ["mixed values, context", {"context": 2}, MIXES],
+    ["mixed values, interleaved", {"pipeline": 2, "schedule": "interleaved"}, MIXES],
+    ["mixed values, zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, MIXES],
+    ["mup 1f1b", {"pipeline": 2}, WIDER], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, LOCAL], ["1f1b", {"pipeline": 2}, FREE],
     ["interleaved", {"pipeline": 2, "schedule": "interleaved"}, GPT2],
     ["zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, {}],
     ["zero bubble, one piece", {"pipeline": 2, "schedule": "zero_bubble", "chunks": 1}, {}],
@@ -72,6 +81,7 @@ FOUR: list[Case] = [
     ["tensor x zero bubble", {"tensor": 2, "pipeline": 2, "schedule": "zero_bubble"}, GPT2],
     ["experts of 4", {"zero": 3, "expert": 4}, BIASED], ["experts x tensor", {"zero": 2, "expert": 2, "tensor": 2}, MIXED],
     ["experts x pipeline", {"zero": 3, "expert": 2, "pipeline": 2}, MIXED],
+    ["mixed values, tensor x pipeline", {"tensor": 2, "pipeline": 2}, MIXES],
     ["context 4", {"context": 4}, LOCAL], ["context x tensor", {"context": 2, "tensor": 2}, GPT2],
     ["context x zero 3", {"context": 2, "zero": 3}, BOTH_SIDES], ["context x pipeline", {"context": 2, "pipeline": 2}, FREE],
     ["context x experts", {"context": 2, "zero": 2, "expert": 2}, BIASED],
@@ -84,6 +94,7 @@ EIGHT: list[Case] = [
 COMPILED: list[Case] = [
     ["compiled tensor", {"tensor": 2}, {"compile": "aot_eager"}],
     ["compiled zero 3", {"zero": 3}, {"compile": "inductor"}],
+    ["compiled pipeline, mixed values", {"pipeline": 2}, {**MIXES, "compile": "aot_eager"}],
 ]
 
 

@@ -53,6 +53,10 @@ def narrower(config: ModelConfig, settings: CompressionSettings) -> ModelConfig:
         raise UserError(
             f"--heads {settings.heads}: {each} heads share a key, and go together: give a multiple of {each}"
         )
+    if settings.dim is not None and config.mup_base_width:
+        raise UserError(
+            f"--dim {settings.dim}: model.mup_base_width {config.mup_base_width} divides logits by dim / that: leave --dim out"
+        )
     sizes = {name: size for name, size in wanted.items() if size is not None}
     if settings.dim:  # what follows from dim where the config says nothing
         sizes.setdefault("ffn_dim", config.hidden)

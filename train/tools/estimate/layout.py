@@ -100,6 +100,10 @@ class Shape:
         """Whether the layer norms its queries and keys."""
         return any(weight.name.endswith("q_norm.weight") for weight in self.by_layer[layer])
 
+    def mixes(self, layer: int) -> bool:
+        """Whether the layer mixes its values with those of the first."""
+        return any(weight.name.endswith("value_mix") for weight in self.by_layer[layer])
+
     def has_experts(self, layer: int) -> bool:
         return any(weight.expert for weight in self.by_layer[layer])
 

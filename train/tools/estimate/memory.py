@@ -86,6 +86,8 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         per_token += (
             work.length * rows * len({masked(shape, replace(work, documents=False), n) for n in layers})
         )
+    if stage and shape.mixes(layers[0]):  # the first layer's values, as the stage before sends them
+        per_token += MASTER * shape.width(layers[0], "v") / part
     if stage == 0 and shape.dropout:
         per_token += shape.dim / part  # which are dropped, a byte each
     logits = 0.0
@@ -265,6 +267,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             outer += 2 * dim
         if shape.width(layer, "value_embedding"):  # the vectors that were looked up
             inner += MASTER * kv
+        if shape.mixes(layer):  # the values before
+            inner += e * kv
         if shape.has_experts(layer):  # scores of the router; inputs sent to experts, outputs that come back
             outer += 8.0 * shape.width(layer, "router") + 2 * copies * e * dim
     return tokens(layout, work) * (outer + inner) / layout.tp

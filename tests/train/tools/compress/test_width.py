@@ -10,6 +10,7 @@ from torch import Tensor
 
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.compression import CompressionSettings
+from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.tools.compress.calibrate import Stream
 from corpusmill.train.tools.compress.width import (
@@ -141,3 +142,11 @@ def test_the_config_says_what_is_left(sizes: dict[str, int], changed: dict[str, 
     for size in (64, 65):
         with pytest.raises(UserError, match=f"--ffn-dim {size}: the model has 64: give fewer"):
             narrower(before, settings(ffn_dim=size))
+
+
+def test_channels_of_a_transferred_width_stay() -> None:
+    """muP divides logits by dim / mup_base_width: a narrower stream would have others."""
+    before = ModelConfig(dim=32, heads=4, ffn_dim=48, mup_base_width=16)
+    with pytest.raises(UserError, match="--dim 24: model.mup_base_width 16 divides logits"):
+        narrower(before, settings(dim=24))
+    assert narrower(before, settings(ffn_dim=24)).width_ratio == 2

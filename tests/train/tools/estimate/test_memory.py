@@ -85,6 +85,8 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
         {"window": 8, "global_every": 3, "nope_every": 3},
         {"attention_softcap": 20.0, "attention_sinks": True},
         {"logit_softcap": 20.0},
+        {"value_residual": True, "kv_heads": 2},
+        {"mup_base_width": 16, "mup_base_head_dim": 4},
         {"window": 8, "global_every": 2, "attention_sinks": True, "kv_heads": 4},
     ],
 )
