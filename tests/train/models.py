@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4": ("Glm4MoeForCausalLM", {"moe": {**MOE, "first": 1, "shared_experts": 2}, "kv_heads": 2}),
     "glm4 plain": ("Glm4MoeForCausalLM", {"moe": {**MOE, "balance": "loss"}, "qk_norm": True, "tie_embeddings": False}),
     "eurobert": ("EuroBertForMaskedLM", {"causal": False, "kv_heads": 2}),
+    "eurobert mup": ("EuroBertForMaskedLM", {"causal": False, "mup_base_width": 16, "mup_base_head_dim": 2}),
     "eurobert free": ("EuroBertForMaskedLM", {"causal": False, "tie_embeddings": False, "rope_theta": 5e5, "head_dim": 12}),
     "gpt2": ("GPT2LMHeadModel", {"preset": "gpt2", "max_positions": 24}),
     "gpt2 mup": ("GPT2LMHeadModel", {"preset": "gpt2", "mup_base_width": 64}),

@@ -100,8 +100,8 @@ def load_model(
     model, unless it is wanted for its `rewards`, and for a `masked` language model."""
     if not config.model.causal and not masked:
         raise UserError(
-            f"{config.name}: is a masked language model, which knows no next token: `corpusmill evaluate` and `corpusmill tasks` score"
-            " text with it, `corpusmill export` writes it for transformers"
+            f"{config.name}: is a masked language model, which knows no next token: `corpusmill evaluate` scores text and tasks"
+            " with it, `corpusmill export` writes it for transformers"
         )
     if config.model.reward_head and not rewards:
         raise UserError(
