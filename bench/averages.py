@@ -1,8 +1,8 @@
 """What averaging weights and decay branches make of a run at a constant rate: bits per byte of the validation text, beside the run itself and
 a cosine run of the same tokens.
 
-The model and the texts are the quick start's, with a smaller vocabulary. EMA, LAWA and the branches are of the same trunk; a branch begins at nine tenths of its steps
-and decays to 0 at its end, so that all rows but the trunk's own averages have seen the same tokens. Differences are paired by seed.
+The model and the texts are the quick start's, with a smaller vocabulary. EMA, LAWA and the branches are of the same trunk; a branch begins at nine (or eight)
+tenths of its steps and decays to 0 at its end, so that all rows but the trunk's own averages have seen the same tokens. Differences are paired by seed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,22 @@ SMALL = ("data.global_batch=8", "data.micro_batch=8")  # half of its tokens a st
 VOCABULARY = 2048  # a quarter of its tokenizer's, so that the head is a quarter of the work
 SEEDS, STEPS, POINTS, LAST, EMA = (1, 2, 3), 320, 20, 5, 0.98
 TRUNK, AVERAGE, LAWA = "trunk at its end", f"EMA {EMA:g} of it", f"LAWA of its last {LAST}"
-LINEAR, SQRT, COSINE = (
+LINEAR, SQRT, LONG, COSINE = (
     "branch, linear over 10 %",
     "branch, 1 - sqrt over 10 %",
+    "branch, linear over 20 %",
     "cosine to 0, a run of its own",
 )
 # What a row costs beside the trunk, in shares of its steps.
-COSTS = {TRUNK: "", AVERAGE: "none", LAWA: "none", LINEAR: "10 %", SQRT: "10 %", COSINE: "100 %"}
+COSTS = {
+    TRUNK: "",
+    AVERAGE: "none",
+    LAWA: "none",
+    LINEAR: "10 %",
+    SQRT: "10 %",
+    LONG: "20 %",
+    COSINE: "100 %",
+}
 EXPECTED = (LINEAR, LAWA, TRUNK)  # from the lowest up
 
 
@@ -47,7 +56,7 @@ def of_seed(
     from corpusmill.train.parallel.mesh import join
     from corpusmill.train.run_folder import open_run
     from corpusmill.train.tools.continual.average import Judge, mean_weights, moving_average
-    from corpusmill.train.tools.continual.branch import prepare
+    from corpusmill.train.tools.continual.branch import Shape, prepare
     from corpusmill.train.trainer import train
 
     every = steps // POINTS
@@ -86,9 +95,13 @@ def of_seed(
     found[AVERAGE] = bits(whole)
     whole.load_state_dict(mean)
     found[LAWA] = bits(whole)
-    begin = steps - 2 * every
-    for row, shape in ((LINEAR, "linear"), (SQRT, "sqrt")):
-        branch = prepare((config, trunk), begin, str(steps - begin), "sqrt" if shape == "sqrt" else "linear")
+    branches: tuple[tuple[str, Shape, int], ...] = (
+        (LINEAR, "linear", 2),
+        (SQRT, "sqrt", 2),
+        (LONG, "linear", 4),
+    )
+    for row, shape, points in branches:
+        branch = prepare((config, trunk), steps - points * every, str(points * every), shape)
         train(branch)
         found[row] = bits(at(open_run(branch.output_url)[1], steps))
     trained("cosine", "schedule.kind=cosine", "schedule.floor=0", ema)
@@ -127,11 +140,13 @@ def orders(found: Sequence[dict[str, float]]) -> list[str]:
         apart = [one[low] - one[high] for one in found]
         less = over_seeds(apart)
         held = sum(value < 0 for value in apart)
-        sure = less.high is not None and less.high < 0
+        verdict = "not shown"
+        if less.high is not None and less.high < 0:
+            verdict = "held"
+        elif less.low is not None and less.low > 0:
+            verdict = "did not hold, the other way round"
         ends = "" if less.low is None else f", {less.low:+.4f} to {less.high:+.4f}"
-        text.append(
-            f"{low} < {high}: in {held} of {len(apart)} seeds, {less.value:+.4f}{ends}: {'held' if sure else 'not shown'}."
-        )
+        text.append(f"{low} < {high}: in {held} of {len(apart)} seeds, {less.value:+.4f}{ends}: {verdict}.")
     return text
 
 
@@ -146,7 +161,7 @@ def main() -> None:
     every = STEPS // POINTS
     sys.stdout.write(
         f"{CONFIG} with {VOCABULARY:,} tokens, {', '.join(SMALL)}; {STEPS} steps, the trunk's at the full rate after {every} of warm-up; {len(SEEDS)} seeds. Checkpoints every {every} steps, so that LAWA spans"
-        f" {(LAST - 1) * every} of them; the EMA's mean age is {1 / (1 - EMA):.0f}. Branches begin at step {STEPS - 2 * every}. Bits per byte of all"
+        f" {(LAST - 1) * every} of them; the EMA's mean age is {1 / (1 - EMA):.0f}. Branches of 10 % begin at step {STEPS - 2 * every}, that of 20 %, over which LAWA averages, at step {STEPS - 4 * every}. Bits per byte of all"
         " validation documents; intervals are Student's t over seeds.\n\n"
     )
     sys.stdout.write("\n".join(lines(found)) + "\n")

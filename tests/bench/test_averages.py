@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import averages
-from bench.averages import AVERAGE, COSINE, LAWA, LINEAR, SQRT, TRUNK
+from bench.averages import AVERAGE, COSINE, LAWA, LINEAR, LONG, SQRT, TRUNK
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.phases import Averaged
 from corpusmill.train.log.metrics import read_metrics
@@ -27,7 +27,9 @@ def test_its_rows_are_of_one_trunk(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "tiny.yaml").write_text(json.dumps(tiny))
     found = averages.of_seed(str(tmp_path / "tiny.yaml"), shards, str(tmp_path / "1"), 1, steps=80)
-    assert list(found) == [TRUNK, AVERAGE, LAWA, LINEAR, SQRT, COSINE] and list(averages.COSTS) == list(found)
+    assert list(found) == [TRUNK, AVERAGE, LAWA, LINEAR, SQRT, LONG, COSINE] and list(averages.COSTS) == list(
+        found
+    )
     # The same as the command's, whose mean counts each source alike.
     config, folder = open_run(tmp_path / "1/trunk")
     for name, row, last, ema in (("lawa", LAWA, 5, False), ("ema", AVERAGE, 5, True)):
@@ -61,4 +63,8 @@ def test_whether_the_order_held_is_read_off_the_figures() -> None:
     mixed = [
         {**one, LINEAR: one[LAWA] + change} for one, change in zip(good, (-0.1, 0.05, -0.1), strict=True)
     ]
+    worse = [{**one, LINEAR: one[LAWA] + 0.1} for one in good]
+    assert averages.orders(worse)[1].endswith(
+        "in 0 of 3 seeds, +0.1000, +0.1000 to +0.1000: did not hold, the other way round."
+    )
     assert "in 2 of 3 seeds" in averages.orders(mixed)[1] and averages.orders(mixed)[1].endswith("not shown.")
