@@ -27,9 +27,10 @@ WORK = Work(2, 32, 16, OptimizerConfig(), precision="fp32", cpu=True)
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("tied", [True, False])
-def test_parameters_gradients_and_states_are_exact(kind: Any, tied: bool) -> None:
+@pytest.mark.parametrize("copies", [{}, {"ema": 0.9}, {"ema": 0.9, "hypergradient": {}}])
+def test_parameters_gradients_and_states_are_exact(kind: Any, tied: bool, copies: dict[str, Any]) -> None:
     config = CONFIG.model_copy(update={"tie_embeddings": tied})
-    optimizer_config = OptimizerConfig(kind=kind)
+    optimizer_config = OptimizerConfig(kind=kind, **copies)
     model = Decoder(config, V)
     optimizer = make_optimizer(model, optimizer_config)
     prepare(optimizer)
@@ -86,6 +87,8 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
         {"attention_softcap": 20.0, "attention_sinks": True},
         {"logit_softcap": 20.0},
         {"value_residual": True, "kv_heads": 2},
+        {"causal": False},
+        {"causal": False, "window": 8, "global_every": 2, "attention_sinks": True},
         {"mup_base_width": 16, "mup_base_head_dim": 4},
         {"window": 8, "global_every": 2, "attention_sinks": True, "kv_heads": 4},
     ],
