@@ -1,10 +1,12 @@
-"""muP: the loss at each of several learning rates and widths, with it and without, on the books of the example corpus."""
+"""muP: what a few steps change at each width (its coordinate check), and the loss at each of several learning rates and widths on the books
+of the example corpus, with it and without."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import multiprocessing
+import os
 import statistics
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -14,27 +16,16 @@ import torch
 from markupsafe import Markup
 from torch import Tensor
 
-from bench import _bare
+from bench import _bare, _coordinates
+from bench._books import tokens
 from bench._learning_picture import COLOURS, STYLE
 from corpusmill.common.charts import Frame, element, path, text
 
 ROOT = Path(__file__).resolve().parent.parent
-BOOKS = ROOT / "examples/corpus/sources/books"
-PICTURE = ROOT / "docs/images/mup.svg"
+PICTURE, COORDINATES = ROOT / "docs/images/mup.svg", ROOT / "docs/images/mup-coordinates.svg"
 WIDTHS, RATES = (64, 128, 256), tuple(2.0**-power for power in (12, 11, 10, 9, 8))
-STEPS, WARMUP, ROWS, LENGTH, VOCABULARY, LAST = 100, 10, 8, 64, 512, 20
+STEPS, WARMUP, ROWS, LENGTH, VOCABULARY, LAST, SEEDS = 100, 10, 8, 64, 512, 20, 3
 Losses = dict[int, list[float]]  # of each width, by rate
-
-
-def tokens() -> Tensor:
-    """The books as tokens of a small BPE that is trained on them, int64."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    files = sorted(BOOKS.rglob("*.txt"))
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train([str(file) for file in files], vocab_size=VOCABULARY, show_progress=False)
-    words = "\n\n".join(file.read_text(encoding="utf-8") for file in files)
-    return torch.tensor(tokenizer.encode(words).ids)
 
 
 def loss_of(ids: Tensor, width: int, rate: float, base: int | None) -> float:
@@ -68,7 +59,7 @@ def loss_of(ids: Tensor, width: int, rate: float, base: int | None) -> float:
 
 def measure() -> dict[str, Losses]:
     """Of the standard parametrisation and of muP, whose base is the smallest width, where both are one model. Two runs at a time."""
-    ids = tokens()
+    ids = tokens(VOCABULARY)
     runs = [(width, rate, None) for width in WIDTHS for rate in RATES]
     runs += [(width, rate, WIDTHS[0]) for width in WIDTHS[1:] for rate in RATES]
     spawn = multiprocessing.get_context("spawn")
@@ -84,54 +75,107 @@ def measure() -> dict[str, Losses]:
 
 
 def picture(found: dict[str, Losses]) -> str:
-    """A panel for each parametrisation: loss over learning rate, a line for each width, its lowest point marked. SVG."""
-    width, height = 780, 330
-    finite = [loss for of in found.values() for line in of.values() for loss in line if loss < math.inf]
-    low, high = min(finite) - 0.05, min(max(finite), min(finite) + 2) + 0.05
+    """Loss over learning rate, a line for each width, its lowest point marked. SVG."""
+    named = {
+        f"{name}: loss in nats a token": {f"width {width}": losses for width, losses in of.items()}
+        for name, of in found.items()
+    }
     ticks = [(rate, f"{rate:.4f}".rstrip("0")) for rate in RATES]
+    return panels(
+        "Loss over learning rate at three widths, with and without muP",
+        named,
+        RATES,
+        ticks,
+        "learning rate",
+        0.05,
+        True,
+    )
+
+
+def coordinates(found: dict[str, dict[str, list[float]]]) -> str:
+    """Changes over width, the logarithm of each by that at the base, a line for each output. SVG."""
+    named = {
+        f"{name}: log10 of change / that at width {_coordinates.BASE}": {
+            output.replace("attention", "attn"): [math.log10(value / values[0]) for value in values]
+            for output, values in of.items()
+        }
+        for name, of in found.items()
+    }
+    widths = tuple(map(float, _coordinates.WIDTHS))
+    ticks = [(width, f"{width:.0f}") for width in widths]
+    return panels(
+        "What a few steps change, over the width, with and without muP", named, widths, ticks, "width", 0.2
+    )
+
+
+def panels(
+    title: str,
+    found: dict[str, dict[str, list[float]]],
+    places: tuple[float, ...],
+    ticks: list[tuple[float, str]],
+    below: str,
+    space: float,
+    lowest: bool = False,
+) -> str:
+    """A panel for each name, side by side on one scale: named lines over `places`, a logarithmic axis. `lowest`: points are marked. SVG."""
+    width, height = 780, 330
+    finite = [y for of in found.values() for line in of.values() for y in line if y < math.inf]
+    low, high = min(finite) - space, min(max(finite), min(finite) + 8) + space
     parts = [element("rect", width=width, height=height, class_="paper")]
     for number, (name, of) in enumerate(found.items()):
         left = 52 + number * width / 2
         frame = Frame(
-            RATES[0], RATES[-1], high, height - 24, log=True, width=(number + 1) * width / 2, left=left, top=34, y_low=low,
+            places[0], places[-1], high, height - 24, log=True, width=(number + 1) * width / 2, left=left, top=34, y_low=low,
         )  # fmt: skip
-        parts += frame.axes(ticks, "{:.2f}".format, "learning rate", 4)
-        parts.append(text(left, 18, f"{name}: loss in nats a token"))
-        for place, (size, losses) in enumerate(of.items()):
-            colour = COLOURS[place]
-            points = [
-                (frame.x(rate), frame.y(min(loss, high))) for rate, loss in zip(RATES, losses, strict=True)
-            ]
+        parts += frame.axes(ticks, "{:.2f}".format, below, 4)
+        parts.append(text(left, 18, name))
+        for place, (key, values) in enumerate(of.items()):
+            colour = COLOURS[place % len(COLOURS)]
+            points = [(frame.x(x), frame.y(min(y, high))) for x, y in zip(places, values, strict=True)]
             parts.append(element("path", d=path(points), class_="mean", stroke=colour))
-            x, y = points[losses.index(min(losses))]
-            parts.append(element("circle", cx=x, cy=y, r=4.5, fill=colour))
-            key = left + place * 90
-            parts.append(element("path", d=f"M{key},{height - 12}h20", class_="mean", stroke=colour))
-            parts.append(text(key + 26, height - 8, f"width {size}", "tick"))
-    title = element("title", "Loss over learning rate at three widths, with and without muP")
+            if lowest:
+                x, y = points[values.index(min(values))]
+                parts.append(element("circle", cx=x, cy=y, r=4.5, fill=colour))
+            at = left + place * (width / 2 - 60) / len(of)
+            parts.append(element("path", d=f"M{at},{height - 12}h12", class_="mean", stroke=colour))
+            parts.append(text(at + 15, height - 8, key, "tick"))
     frame_of = {"xmlns": "http://www.w3.org/2000/svg", "viewBox": f"0 0 {width} {height}", "role": "img"}
-    return f"{element('svg', title, element('style', Markup(STYLE)), *parts, **frame_of)}\n"
+    return f"{element('svg', element('title', title), element('style', Markup(STYLE)), *parts, **frame_of)}\n"
 
 
 def main() -> None:
-    """Print Markdown, and draw the picture."""
+    """Print Markdown, and draw the pictures."""
     argparse.ArgumentParser(
-        prog="python -m bench.mup", description=f"{__doc__} About four minutes."
+        prog="python -m bench.mup", description=f"{__doc__} About five minutes."
     ).parse_args()
     _bare.stand_in()
+    torch.set_num_threads(os.cpu_count() or 1)
+    moved = {name: _coordinates.over_widths(name == "muP", {}, SEEDS) for name in ("standard", "muP")}
+    COORDINATES.write_text(coordinates(moved), encoding="utf-8")
+    widths = _coordinates.WIDTHS
+    sys.stdout.write(
+        f"Coordinate check: the mean absolute change of outputs after {_coordinates.STEPS} steps of AdamW, two layers, {SEEDS} seeds; slope: of"
+        " its logarithm over that of the width. With muP it does not depend on the width.\n\n"
+        "![What a few steps change, over the width](../docs/images/mup-coordinates.svg)\n\n"
+        f"| | output | {' | '.join(f'width {width}' for width in widths)} | slope |\n|---|---|{'---:|' * len(widths)}---:|\n"
+    )
+    for name, of in moved.items():
+        for output, values in of.items():
+            cells = " | ".join(f"{value:.4f}" for value in values)
+            sys.stdout.write(f"| {name} | {output} | {cells} | {_coordinates.slope(values):+.2f} |\n")
     found = measure()
     PICTURE.write_text(picture(found), encoding="utf-8")
     sys.stdout.write(
-        f"Two layers, heads of 32, AdamW, {STEPS} steps of {ROWS} x {LENGTH} tokens of the example corpus's books (BPE of {VOCABULARY}), one"
-        f" seed; mean loss in nats a token of the last {LAST} steps, on rows not seen before. The base of muP is width {WIDTHS[0]}, where both are"
-        " one model. The lowest of a row in bold.\n\n"
+        f"\nThe rate transferred: two layers, heads of 32, AdamW, {STEPS} steps of {ROWS} x {LENGTH} tokens of the example corpus's books (BPE of"
+        f" {VOCABULARY}), one seed; mean loss in nats a token of the last {LAST} steps, on rows not seen before. The base of muP is width {WIDTHS[0]},"
+        " where both are one model. The lowest of a row in bold.\n\n"
         "![Loss over learning rate at three widths, with and without muP](../docs/images/mup.svg)\n\n"
         f"| | width | {' | '.join(f'lr {rate:.4g}' for rate in RATES)} |\n|---|---:|{'---:|' * len(RATES)}\n"
     )
     for name, of in found.items():
         for width, losses in of.items():
-            cells = [f"**{loss:.3f}**" if loss == min(losses) else f"{loss:.3f}" for loss in losses]
-            sys.stdout.write(f"| {name} | {width} | {' | '.join(cells)} |\n")
+            cells = " | ".join(f"**{loss:.3f}**" if loss == min(losses) else f"{loss:.3f}" for loss in losses)
+            sys.stdout.write(f"| {name} | {width} | {cells} |\n")
 
 
 if __name__ == "__main__":

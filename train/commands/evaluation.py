@@ -49,7 +49,12 @@ def reading(result: dict[str, Any]) -> str:
     """How the text was read, in words."""
     window, stride = result["window"], result["stride"]
     rows = "without overlap" if stride == window else f"one every {stride:,}"
-    return f"rows of {window:,} tokens, {rows}; ends of documents are scored; intervals over documents"
+    ends = "ends of documents are scored"
+    if result.get("end_of_document") == "given":
+        ends = (
+            "each word is hidden once, and ends of documents are given: figures compare masked models alone"
+        )
+    return f"rows of {window:,} tokens, {rows}; {ends}; intervals over documents"
 
 
 def _ends(interval: dict[str, Any] | None) -> str:

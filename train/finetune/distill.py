@@ -111,6 +111,10 @@ def teacher_of(
         raise UserError(
             "distillation.teacher: caps its logits (model.logit_softcap), which its distributions here do not: name another"
         )
+    if not model.causal:
+        raise UserError(
+            f"distillation.teacher: {folder} is a masked language model, which knows no next token: name another"
+        )
     rows = model.padded(size), config.model.padded(size)
     if rows[0] != rows[1]:
         raise UserError(

@@ -137,5 +137,18 @@ def test_teachers_that_do_not_fit_are_refused(config: Make, tmp_path: Path) -> N
     missing = config(output=str(tmp_path / "c"), **{"distillation.teacher": str(tmp_path)})
     with pytest.raises(UserError, match="is no run: describe its model"):
         train(TrainConfig.model_validate(missing))
+    for name, more, message in (
+        ("capped", {"model.logit_softcap": 20.0}, r"caps its logits \(model.logit_softcap\)"),
+        (
+            "masked",
+            {"model.causal": False, "data.masking": {"token": "<|endoftext|>"}},
+            "is a masked language model",
+        ),
+    ):
+        unfit = config(output=str(tmp_path / name), **{"schedule.steps": 5, **more})
+        train(TrainConfig.model_validate(unfit))
+        student = config(output=str(tmp_path / "d"), **{"distillation.teacher": unfit["output"]})
+        with pytest.raises(UserError, match=message):
+            train(TrainConfig.model_validate(student))
     with pytest.raises(UserError, match="distillation: has no z-loss: set model.z_loss to 0"):
         validate(TrainConfig, config(**{"distillation.teacher": "x", "model.z_loss": 0.1}), "config")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 
+from bench._coordinates import over_widths, slope
 from corpusmill.common.config import validate
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.model import ModelConfig
@@ -16,53 +16,13 @@ from corpusmill.schemas.training import TrainConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.optim import make_optimizer
 
-# Few tokens: with many, at small widths, most of a change is of directions that are random to each other, and falls with the width.
-WIDTHS, SEEDS, STEPS, VOCAB, BASE = (64, 128, 256, 512), 3, 4, 8, 64
-
-
-def changes(width: int, mup: bool, optimizer: dict[str, Any], seed: int, **more: Any) -> dict[str, float]:
-    """By how much a few steps change the output of each half of each layer and the logits: the mean absolute difference, on the rows of
-    training. An untied head begins at 0, as that of Yang et al."""
-    config = ModelConfig(
-        dim=width, layers=2, vocab_multiple=8, ffn_dim=2 * width, mup_base_width=BASE if mup else None,
-        **{"heads": width // 16, **more},
-    )  # fmt: skip
-    model = Decoder(config, VOCAB, seed)
-    if model.head is not None:
-        torch.nn.init.zeros_(model.head.weight)
-    settings = {"lr": 0.005, "weight_decay": 0.0, **optimizer}
-    made = make_optimizer(model, OptimizerConfig.model_validate(settings))
-    seen: dict[str, torch.Tensor] = {}
-    for number, layer in model.layers.items():
-        for part in ("attention", "ffn"):
-            keep = f"{part} {number}"
-            getattr(layer, part).register_forward_hook(
-                lambda _module, _inputs, y, keep=keep: seen.update(
-                    {keep: (y[0] if isinstance(y, tuple) else y).detach()}
-                )
-            )
-    ids = torch.randint(VOCAB, (8, 32), generator=torch.Generator().manual_seed(1))
-    labels = (ids * 7 + 3) % VOCAB
-    before = {"logits": model(ids).detach(), **seen}
-    for _ in range(STEPS):
-        made.zero_grad()
-        (model(ids, labels).sum() / labels.numel()).backward()
-        made.step()
-    after = {"logits": model(ids).detach(), **seen}
-    return {name: float((after[name] - before[name]).abs().mean()) for name in before}
+SEEDS = 3
 
 
 def slopes(mup: bool, optimizer: dict[str, Any], **more: Any) -> dict[str, float]:
-    """Of the logarithm of each change, the mean over seeds, over that of the width, by least squares."""
-    x = torch.tensor([math.log(width) for width in WIDTHS])
-    x -= x.mean()
-    found: dict[str, list[float]] = {}
+    """Of each output's change over the width, in logarithms."""
     seeds = 1 if optimizer.get("kind") == "muon" else SEEDS  # which is slow, and even
-    for width in WIDTHS:
-        runs = [changes(width, mup, optimizer, seed, **more) for seed in range(seeds)]
-        for name in runs[0]:
-            found.setdefault(name, []).append(math.log(sum(one[name] for one in runs) / seeds))
-    return {name: float((x * torch.tensor(y)).sum() / (x * x).sum()) for name, y in found.items()}
+    return {name: slope(values) for name, values in over_widths(mup, optimizer, seeds, **more).items()}
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def test_keys_are_those_of_the_model_and_of_its_tokenizer(tmp_path: Path) -> Non
     [
         ({"preset": "gpt2"}, "f16", "model.positions: learned: GGUF is written for Llama's and Qwen3's"),
         ({"moe": MOE}, "f16", "model.moe: "),
+        (KINDS["eurobert"][1], "f16", "model.causal: False: GGUF is written for Llama's and Qwen3's"),
         (KINDS["qwen3 local"][1], "f16", "model.window: 6: GGUF is written for Llama's and Qwen3's"),
         ({"nope_every": 2}, "f16", "model.nope_every: 2"),
         ({"value_embeddings": "all"}, "f16", "model.value_embeddings: all"),
