@@ -21,6 +21,7 @@ from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.masking import check_sides
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig, ScheduleConfig
+from corpusmill.schemas.outer import OuterConfig
 from corpusmill.schemas.parallel import LossScaleConfig, MemoryConfig, ParallelConfig, Precision
 from corpusmill.schemas.preference import PreferenceConfig
 from corpusmill.schemas.regularization import RegularizationConfig
@@ -129,6 +130,11 @@ class TrainConfig(Strict):
     memory: MemoryConfig = MemoryConfig()
     compile: bool | None = Field(default=None, description="torch.compile each layer; null: on CUDA")
     parallel: ParallelConfig = ParallelConfig()
+    outer: OuterConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="low-communication training: each process trains by itself, and exchanges weights every so many steps; null: not",
+    )
     guard: GuardConfig = GuardConfig()
     watch: WatchConfig = WatchConfig()
     stop_after: int | None = Field(
@@ -285,6 +291,12 @@ class TrainConfig(Strict):
             self.parallel.check(self.model, self.data, [key for key in sections if getattr(self, key)])
         except ValueError as error:
             raise ValueError(f"parallel: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def workers(self) -> TrainConfig:
+        if self.outer is not None:
+            self.outer.check(self)
         return self
 
     @model_validator(mode="after")

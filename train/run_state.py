@@ -74,7 +74,9 @@ def save(
         }
     # An unhealthy checkpoint replaces none of the older ones: a rollback may need one from before it.
     is_unhealthy = unhealthy(guard.history, config.guard) is not None
-    saver.save(state.step, checkpoint.live(state.model, state.optimizer), saved, 2 * is_unhealthy)
+    outer = state.outer
+    pieces = checkpoint.live(state.model, state.optimizer) if outer is None else outer.pieces()
+    saver.save(state.step, pieces, saved, 2 * is_unhealthy)
 
 
 def restore(
@@ -93,7 +95,10 @@ def restore(
     saved = found.state
     refuse_changes(saved["config"], config, guard.run)
     stream.load_state_dict(saved["loader"])
-    checkpoint.restore(found, state.model, state.optimizer)
+    if state.outer is None:
+        checkpoint.restore(found, state.model, state.optimizer)
+    else:
+        state.outer.restore(found)
     guard.load_state_dict(saved.get("guard"))
     if state.loss_scale:
         state.loss_scale.load_state_dict(saved["loss_scale"])

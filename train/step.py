@@ -19,6 +19,7 @@ from corpusmill.train.model.moe import move_biases
 from corpusmill.train.optim import average, hypergradient, rate_at, set_rate
 from corpusmill.train.optim.make import prepare
 from corpusmill.train.optim.take import step_where
+from corpusmill.train.outer.exchange import agreed
 from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.parallel.sharded_parameter import local
 from corpusmill.train.precision.adapt import computing
@@ -26,6 +27,7 @@ from corpusmill.train.precision.loss_scale import LossScale
 
 if TYPE_CHECKING:
     from corpusmill.schemas.training import TrainConfig
+    from corpusmill.train.outer.worker import Outer
     from corpusmill.train.parallel.mesh import World
 
 Context = Callable[[], AbstractContextManager[Any]]  # of a forward pass
@@ -76,6 +78,7 @@ class TrainState:
     # and the factor of its learning rate.
     limits: tuple[float, float] | None = None
     lr_factor: float = 1.0
+    outer: Outer | None = None  # of a worker that trains by itself
     tuned: float = 1.0  # the factor of `optimizer.hypergradient`
 
 
@@ -108,6 +111,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
     model.train()
     if state.step == 1 and (config.optimizer.ema or config.optimizer.hypergradient):
         prepare(state.optimizer)
+    if state.step == 1 and state.outer:
+        state.outer.begin()
     model.collect_activations(collect_stats or state.limits is not None)
     parts = micro_batches(model.own_part(batch), config, state.step, state.device)
     context = partial(computing, config, state.device)
@@ -136,6 +141,7 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
         scaler.update(taken)
     if state.limits is not None:
         signals = step_signals(losses[:, 0].sum() / valid, norm, activation, state.limits)
+        signals = signals if state.outer is None else agreed(signals)
         taken = signals[3] > 0
     state.window += losses if taken is None else losses.where(taken, 0.0)
     rate = rate_at(config, state.step) * state.lr_factor
@@ -151,6 +157,8 @@ def train_step(state: TrainState, batch: Batch, valid: float, collect_stats: boo
         for piece in model.parts:
             move_biases(piece.experts, load)
     state.optimizer.zero_grad(set_to_none=True)
+    if state.outer:
+        state.outer.after(state.step, state.step == config.schedule.steps)
     if not collect_stats:
         return Metrics(rate, norm, scale, signals=signals)
     auxiliary = {name: total if name == "load" else total / valid for name, total in sums.items()}

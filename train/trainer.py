@@ -37,6 +37,7 @@ from corpusmill.train.micro_batch import fit_micro_batch
 from corpusmill.train.model.flops import MFU_FORMULA, peak_flops
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import in_warmup
+from corpusmill.train.outer.worker import Outer
 from corpusmill.train.parallel.elastic import fitted
 from corpusmill.train.parallel.mesh import Flags, World, join
 from corpusmill.train.parallel.model import build
@@ -129,13 +130,17 @@ class Trainer:
             from corpusmill.train.evaluate.tasks import during  # and what reads tasks, which few runs need
 
             self.tasks = during.TaskCurves(config, self.folder, world, self.shards)
-        model = build(config, self.shards.set.vocab_size, world)
+        # What one process has of the model's: a worker of `outer` has all of one.
+        self.own = World(device=world.device) if config.outer else world
+        model = build(config, self.shards.set.vocab_size, self.own)
         self.objective = make_objective(config, model, self.shards, world)
         columns = 2 + (len(self.objective.names) if self.objective else 0)
         window = torch.zeros(len(self.plan.sources), columns, dtype=torch.float64, device=world.device)
         optimizer = make_optimizer(model, config.optimizer)
         self.state = TrainState(config, model, optimizer, window, world.device, objective=self.objective)
         self.state.distiller = make_teacher(config, self.shards, world)
+        if config.outer:
+            self.state.outer = Outer(config.outer, model, optimizer, world)
         if config.precision == "fp16":
             self.state.loss_scale = LossScale(config.loss_scale, world.device)
         self.progress = Progress.of(config.log, world)
@@ -165,8 +170,9 @@ class Trainer:
                 with profile.step(state.step + 1), world.measuring(state.step + 1):
                     batch = self.span.next_batch(self.stream)
                     batch = self.objective.prepared(batch, state.step + 1) if self.objective else batch
-                    every = stage.sequences * self.plan.sequence_length if self.stream.all_labels else None
-                    metrics = train_step(state, batch, label_count(batch, world, every), row)
+                    count = stage.sequences * self.plan.sequence_length // (world.size // self.own.size)
+                    every = count if self.stream.all_labels else None
+                    metrics = train_step(state, batch, label_count(batch, self.own, every), row)
                 self.span.paused += profile.paused()
                 garbage.step(state.step)
                 validating = due(state.step, steps, config.validation.every)

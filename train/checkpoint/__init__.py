@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from corpusmill.train.checkpoint.pieces import Piece, live, pieces_of
-    from corpusmill.train.checkpoint.read import load_newest, load_step, read_tensors, restore
+    from corpusmill.train.checkpoint.read import load_newest, load_step, read_tensors, restore, restore_pieces
     from corpusmill.train.checkpoint.store import (
         MODEL,
         OPTIMIZER,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODEL", "OPTIMIZER", "STATE", "Checkpoint", "Piece", "Saver", "abandon", "live", "load_newest", "load_step",
-    "open_step", "pieces_of", "prune", "read_tensors", "restore", "save", "steps",
+    "open_step", "pieces_of", "prune", "read_tensors", "restore", "restore_pieces", "save", "steps",
 ]  # fmt: skip
 
 

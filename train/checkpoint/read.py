@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -77,13 +77,22 @@ def restore(
     Raises `WorkError`, in all of them, if a tensor is missing, surplus, or of another shape or type.
     """
     pieces = live(model, optimizer)
-    for part in (MODEL,) if optimizer is None else (MODEL, OPTIMIZER):
-        _same(found, part, pieces, group)
+    restore_pieces(found, pieces, (MODEL,) if optimizer is None else (MODEL, OPTIMIZER), group)
+
+
+def restore_pieces(
+    found: Checkpoint, pieces: Pieces, parts: Sequence[str], group: Group = None, some: bool = False
+) -> None:
+    """Load the tensors into these pieces, those of all processes together all that are saved, or, with `some`, not all of them. Raises
+    as `restore`."""
+    for part in parts:
+        _same(found, part, pieces, group, some)
     read_into(found, pieces, group)
 
 
-def _same(found: Checkpoint, part: str, pieces: Pieces, group: Group) -> None:
-    """Raise `WorkError` if the tensors of all processes together differ from the saved ones in name, shape or type."""
+def _same(found: Checkpoint, part: str, pieces: Pieces, group: Group, some: bool) -> None:
+    """Raise `WorkError` if the tensors of all processes together differ from the saved ones (`some`: a part of them) in name, shape or
+    type."""
     saved = {name: f"{stored.dtype} {stored.shape}" for name, stored in found.part(part).items()}
     here = {
         name: f"{CODES[piece.local.dtype]} {tuple(piece.shape)}"
@@ -100,6 +109,8 @@ def _same(found: Checkpoint, part: str, pieces: Pieces, group: Group) -> None:
             )
 
     together(lambda: refuse([name for name in here if saved.get(name) != here[name]]), group)
+    if some:
+        return
     held = torch.tensor([name in here for name in saved], dtype=torch.uint8)
     if place(group)[1] > 1:
         dist.all_reduce(held, dist.ReduceOp.MAX, group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -72,12 +73,13 @@ def validate(
     """Keep in `progress` what validation finds at this step: of the weights, of their average, and of gaps in documents; collective. Rows
     are masked as `rewrite` does, always by the same masks."""
     given = state.model, state.config, sources, world
-    progress.validation, progress.preference = validated(*given, objective, rewrite)
+    with nullcontext() if state.outer is None else state.outer.in_common():
+        progress.validation, progress.preference = validated(*given, objective, rewrite)
+        if isinstance(rewrite, Infill):
+            progress.validation_infill = validation_losses(*given, rewrite.middles)
     if state.config.optimizer.ema:
         with averaged(state.model, state.optimizer):
             progress.validation_ema, _ = validated(*given, objective, rewrite)
-    if isinstance(rewrite, Infill):
-        progress.validation_infill = validation_losses(*given, rewrite.middles)
     progress.plateau.see(progress.validation, state.step, state.config.validation)
 
 

@@ -184,6 +184,7 @@ def row_of(
         "loader_stall": round(span.stalled / seconds, 5),
         "memory_mib": memory_mib(world.device),
         "blocks_replaced": stream.fetched["replaced"],
+        **({} if state.outer is None else {"outer_bytes": state.outer.bytes_sent}),
     }
 
 
