@@ -17,6 +17,7 @@ from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig
+    from corpusmill.schemas.outer import OuterConfig
     from corpusmill.schemas.parallel import Checkpointing
 
 MASTER = 4  # bytes of a parameter and of its gradient: float32 in every precision
@@ -56,6 +57,7 @@ class Work:
     cpu: bool = False
     documents: bool = False
     compiled: bool = False
+    outer: OuterConfig | None = None  # of workers that train by themselves
 
     @property
     def tokens(self) -> int:
@@ -169,6 +171,11 @@ def _states(shape: Shape, units: list[list[Weight]], layout: Layout, work: Work)
             parameters += MASTER * here / shard[0]
             gradients += MASTER * here / shard[1]
             optimizer += state_bytes(weight, work.optimizer) * here / weight.numel / shard[0]
+            if (
+                work.outer is not None
+            ):  # the weights in common, and the momentum; what is sent, and what arrives
+                optimizer += 2 * MASTER * here
+                buffers += 2 * MASTER * here / work.outer.fragments
             if layout.zero in (1, 2):
                 buffers += work.width * here
             elif layout.zero == 0:

@@ -94,7 +94,7 @@ def estimate(config: TrainConfig, layout: Layout, terms: Terms, asked: bool = Tr
         )
     work = Work(
         data.micro_batch, data.sequence_length, data.global_batch, config.optimizer, precision, checkpointing,
-        budget, compiled=config.compile is not False,
+        budget, compiled=config.compile is not False, outer=config.outer,
     )  # fmt: skip
     model, refused = layout.cp * layout.tp * layout.pp, None
     if terms.count % model:

@@ -10,10 +10,14 @@ import torch
 
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.optim import OptimizerConfig
+from corpusmill.schemas.outer import OuterConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.flops import active_weights
 from corpusmill.train.optim import make_optimizer
 from corpusmill.train.optim.make import prepare, quantised, state_tensors
+from corpusmill.train.outer.worker import Outer
+from corpusmill.train.parallel.mesh import World
+from corpusmill.train.parallel.model import ParallelModel
 from corpusmill.train.tools.estimate.layout import Layout, Shape, Weight, shape_of
 from corpusmill.train.tools.estimate.memory import Work, layer_activations, memory, of_loss, of_stage
 from tests.train.models import saved_bytes
@@ -39,6 +43,22 @@ def test_parameters_gradients_and_states_are_exact(kind: Any, tied: bool, copies
     assert found.parameters == sum(p.nbytes for p in model.parameters())
     assert found.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     assert found.optimizer == sum(tensor.nbytes for tensor in state_tensors(model, optimizer).values())
+
+
+def test_what_a_worker_keeps_is_exact() -> None:
+    """Of `outer`: what it has beside its optimizer's states, and while a fragment is under way."""
+    config, model = OuterConfig(every=6, fragments=1), Decoder(CONFIG, V)
+    optimizer = make_optimizer(model, WORK.optimizer)
+    outer = Outer(config, ParallelModel([model]), optimizer, World())
+    outer._send(list(outer.weights), 1)
+    assert outer.flight is not None
+    plain, found = memory(SHAPE, Layout(), WORK), memory(SHAPE, Layout(), replace(WORK, outer=config))
+    kept = [*outer.common.values(), *outer.momentum.values()]
+    assert found.optimizer - plain.optimizer == sum(value.nbytes for value in kept)
+    under_way = [*outer.flight.sent.values(), *outer.flight.mean().values()]
+    assert found.buffers - plain.buffers == sum(value.nbytes for value in under_way)
+    apart = memory(SHAPE, Layout(), replace(WORK, outer=OuterConfig(every=6, fragments=3)))
+    assert apart.buffers - plain.buffers == pytest.approx((found.buffers - plain.buffers) / 3)
 
 
 def test_8_bit_states_are_exact() -> None:
