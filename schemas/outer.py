@@ -68,6 +68,10 @@ class OuterConfig(Strict):
                     f"outer: workers train by themselves, on the next token or on masks: leave {key} out"
                 )
         steps, precision, moe = config.schedule.steps, config.precision, config.model.moe
+        if config.optimizer.state_bits != 32:
+            raise ValueError(
+                "outer: states of each worker are saved as numbers: set optimizer.state_bits to 32"
+            )
         if precision == "fp16":
             raise ValueError("outer: workers have no loss scale in common: set precision to bf16 or fp32")
         if moe and moe.balance == "bias":

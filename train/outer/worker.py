@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from corpusmill.train.parallel.mesh import World
     from corpusmill.train.parallel.model import ParallelModel
 
-OUTER, LOCAL, SENT = (
-    "outer",
-    "local",
-    "sent",
-)  # keys of tensors in a checkpoint, beside those of the workers' optimizers
+# Keys of tensors in a checkpoint, beside those of the workers' optimizers.
+OUTER, LOCAL, SENT = "outer", "local", "sent"
 
 
 class Outer:

@@ -96,7 +96,7 @@ def by_hand(model: Decoder, ids: Tensor) -> Tensor:
         mask = torch.ones(count, COUNT + count).tril(COUNT).bool()[None, None]
         within = Boundaries(mask=mask.expand(len(ids), -1, -1, -1), cache=Past(model))
     for layer in plain.layers.values():
-        x, _ = layer(x, plain.rotation(own), within, ids)
+        x, *_ = layer(x, plain.rotation(own), within, ids)
     head = plain.embedding.weight if plain.head is None else plain.head.weight
     return plain.last_norm(x)[:, -count:] @ head.T
 
