@@ -166,13 +166,14 @@ class Layout:
     schedule: Schedule = "1f1b"
     chunks: int = 2
     cp: int = 1
+    ring: bool = False  # keys and values pass from one of `cp` to the next, and are not gathered
 
     @classmethod
     def of(cls, config: ParallelConfig) -> Layout:
         """The layout of a config, with dp 1."""
         return cls(
             1, config.tensor, config.pipeline, config.expert, config.zero, config.replicate, config.schedule, config.chunks,
-            config.context,
+            config.context, config.ring,
         )  # fmt: skip
 
     @property
@@ -196,6 +197,8 @@ class Layout:
             )
             if size > 1
         ]
+        if self.ring and self.cp > 1:
+            parts[1] += " in a ring"
         return " · ".join(parts + ([f"zero {self.zero}"] if self.zero else []))
 
     def as_json(self) -> dict[str, Any]:
