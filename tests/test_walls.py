@@ -41,8 +41,9 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline.api": {*(f"pipeline.{stage}" for stage in STAGES), "pipeline.inspect", *BELOW},
     "pipeline.commands": {*(f"pipeline.{stage}" for stage in STAGES), "pipeline.inspect", *BELOW},
     "train": {"schemas", "common"},
+    "ablate": {"pipeline.api", "train", "schemas", "common"},  # above both
 }
-FOLDERS = ("common", "schemas", "pipeline", "train")
+FOLDERS = ("common", "schemas", "pipeline", "train", "ablate")
 FILES = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
 
 
