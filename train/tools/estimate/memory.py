@@ -76,7 +76,7 @@ def memory(shape: Shape, layout: Layout, work: Work) -> Memory:
 
 def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     """The memory of each process of a pipeline stage."""
-    layers = layout.stages(shape)[stage]
+    layers = [*layout.stages(shape)[stage], *range(shape.layers, shape.layers + shape.further)]
     units = [shape.by_layer[layer] for layer in layers] + ends(shape, layout, stage)
     states = _states(shape, units, layout, work)
     kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
@@ -97,6 +97,8 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         norm = shape.dim * (8 if work.cpu else 4) + 4
         per_token += (norm + shape.dim * work.width) / part
         logits = of_loss(shape, layout, work)
+        more, more_logits = of_further(shape, layout, work, norm)
+        per_token, logits = per_token + more, logits + more_logits
     if work.checkpointing != "none":
         # During a layer's backward pass all of its activations exist, and the logits no more.
         whole = replace(work, checkpointing="none")
@@ -143,6 +145,18 @@ def of_loss(shape: Shape, layout: Layout, work: Work) -> float:
     low = 0 if work.width == MASTER else work.width
     probabilities = 0 if work.cpu or (work.compiled and layout.tp == 1) else MASTER
     return columns * (rows * (low + MASTER + more + probabilities) + shape.dim * (MASTER + work.width))
+
+
+def of_further(shape: Shape, layout: Layout, work: Work, norm: float) -> tuple[float, float]:
+    """What all depths of `model.mtp` keep beside their layers: of a token (the inputs of three norms of `norm` bytes, and of two products;
+    in float32 a stream is kept once for two), and of the logits (log-softmax, or gradients that were computed ahead)."""
+    own = 3 * norm + 3 * shape.dim * work.width - (4 * shape.dim if work.width == MASTER else 0)
+    count = tokens(layout, work)
+    if min(count, shape.loss_chunk or count) == count and layout.tp == 1:
+        logits = count * shape.vocab * (work.width if work.compiled else MASTER * (2 if shape.softcap else 1))
+    else:
+        logits = shape.dim * (count * work.width + shape.vocab // layout.tp * MASTER)
+    return shape.further * own / layout.tp, float(shape.further * logits)
 
 
 def ends(shape: Shape, layout: Layout, stage: int) -> list[list[Weight]]:

@@ -86,7 +86,7 @@ class Timing:
         """A step of the whole global batch."""
         work, shape, gpu = self.work, self.shape, self.gpu
         rounds = layout.micro_batches(work.global_batch, micro_batch)
-        layers = -(-shape.layers // layout.pp)
+        layers = -(-shape.layers // layout.pp) + shape.further
         tokens = work.global_batch * work.length
         compute = self.flops * tokens / (layout.processes * gpu.peak * self.mfu) + LAUNCH * layers * rounds
         bubble = (layout.pp - 1) / rounds * compute
