@@ -148,7 +148,7 @@ def test_the_trainer_can_be_read() -> None:
     inside = [f for f in FILES if f.is_relative_to(ROOT / "train")]
     places = {f: f.relative_to(ROOT / "train") for f in inside}
     options = {
-        "model/blockwise.py", "precision/fp8.py", "precision/offload.py", "parallel/elastic.py", "parallel/context.py",
+        "model/blockwise.py", "precision/fp8.py", "precision/offload.py", "parallel/elastic.py", "parallel/context.py", "parallel/ring.py", "parallel/passing.py",
         "optim/average.py", "optim/hypergradient.py", "micro_batch.py", "outer/worker.py", "outer/exchange.py", "model/mup.py", "model/value_residual.py",
         "model/mtp.py",
     }  # fmt: skip

@@ -121,6 +121,9 @@ def estimate(
         int | None, typer.Option(min=1, help="data-parallel processes that share the experts")
     ] = None,
     cp: Annotated[int | None, typer.Option(min=1, help="processes that share each sequence")] = None,
+    ring: Annotated[
+        bool | None, typer.Option("--ring/--gather", help="how these exchange keys and values")
+    ] = None,
     zero: Annotated[int | None, typer.Option(min=0, max=3, help="ZeRO stage")] = None,
     replicate: Annotated[
         int | None, typer.Option(min=1, help="groups that each shard within themselves")
@@ -159,7 +162,7 @@ def estimate(
 
     loaded = load(TrainConfig, config, set_)
     given: dict[str, Any] = {
-        "tp": tp, "pp": pp, "ep": ep, "cp": cp, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
+        "tp": tp, "pp": pp, "ep": ep, "cp": cp, "ring": ring, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
     }  # fmt: skip
     layout = replace(Layout.of(loaded.parallel), **{k: v for k, v in given.items() if v is not None})
     terms = Terms(

@@ -76,6 +76,9 @@ TWO: list[Case] = [
     ["further tokens, zero 2", {"zero": 2}, PLAIN_FURTHER], ["further tokens, zero 3", {"zero": 3}, FURTHER],
     ["further tokens, tensor", {"tensor": 2}, FURTHER], ["further tokens, experts", {"zero": 1, "expert": 2}, FURTHER],
     ["further tokens, bf16 tensor", {"tensor": 2}, {**PLAIN_FURTHER, **BF16}],
+    ["ring", {"context": 2, "ring": True}, {}], ["ring, local", {"context": 2, "ring": True, "zero": 3}, LOCAL],
+    ["ring, sinks", {"context": 2, "ring": True}, FREE], ["bf16 ring", {"context": 2, "ring": True}, BF16],
+    ["masked ring", {"context": 2, "ring": True}, MASKED],
     ["experts", {"zero": 1, "expert": 2}, MIXED], ["bf16 tensor", {"tensor": 2}, BF16],
     ["bf16 zero 3", {"zero": 3}, BF16], ["bf16 pipeline", {"pipeline": 2}, BF16],
 ]  # fmt: skip
@@ -96,6 +99,10 @@ FOUR: list[Case] = [
     ["mixed values, tensor x pipeline", {"tensor": 2, "pipeline": 2}, MIXES],
     ["context 4", {"context": 4}, LOCAL], ["context x tensor", {"context": 2, "tensor": 2}, GPT2],
     ["context x zero 3", {"context": 2, "zero": 3}, BOTH_SIDES], ["context x pipeline", {"context": 2, "pipeline": 2}, FREE],
+    ["ring 4", {"context": 4, "ring": True}, LOCAL], ["ring x tensor", {"context": 2, "ring": True, "tensor": 2}, GPT2],
+    ["ring x zero 3", {"context": 2, "ring": True, "zero": 3}, BOTH_SIDES],
+    ["ring x pipeline", {"context": 2, "ring": True, "pipeline": 2}, FREE],
+    ["ring x zero bubble", {"context": 2, "ring": True, "pipeline": 2, "schedule": "zero_bubble"}, FREE],
     ["context x experts", {"context": 2, "zero": 2, "expert": 2}, BIASED],
 ]  # fmt: skip
 EIGHT: list[Case] = [
@@ -107,6 +114,8 @@ COMPILED: list[Case] = [
     ["compiled tensor", {"tensor": 2}, {"compile": "aot_eager"}],
     ["compiled zero 3", {"zero": 3}, {"compile": "inductor"}],
     ["compiled tensor, further tokens", {"tensor": 2}, {**PLAIN_FURTHER, "compile": "aot_eager"}],
+    ["compiled context", {"context": 2}, {"compile": "aot_eager"}],
+    ["compiled ring", {"context": 2, "ring": True}, {**FREE, "compile": "inductor"}],
     ["compiled pipeline, mixed values", {"pipeline": 2}, {**MIXES, "compile": "aot_eager"}],
 ]
 
@@ -115,6 +124,7 @@ COMPILED: list[Case] = [
 BROKEN: list[Case] = [
     ["broken zero 2", {"zero": 2}, {"broken": True}], ["broken tensor", {"tensor": 2}, {"broken": True}],
     ["broken pipeline", {"pipeline": 2}, {"broken": True}], ["broken context", {"context": 2}, {"broken": True}],
+    ["broken ring", {"context": 2, "ring": True}, {"broken": True}],
 ]  # fmt: skip
 
 

@@ -167,13 +167,14 @@ class Layout:
     schedule: Schedule = "1f1b"
     chunks: int = 2
     cp: int = 1
+    ring: bool = False  # keys and values pass from one of `cp` to the next, and are not gathered
 
     @classmethod
     def of(cls, config: ParallelConfig) -> Layout:
         """The layout of a config, with dp 1."""
         return cls(
             1, config.tensor, config.pipeline, config.expert, config.zero, config.replicate, config.schedule, config.chunks,
-            config.context,
+            config.context, config.ring,
         )  # fmt: skip
 
     @property
@@ -197,6 +198,8 @@ class Layout:
             )
             if size > 1
         ]
+        if self.ring and self.cp > 1:
+            parts[1] += " in a ring"
         return " · ".join(parts + ([f"zero {self.zero}"] if self.zero else []))
 
     def as_json(self) -> dict[str, Any]:
@@ -270,3 +273,8 @@ class Layout:
     def stages(self, shape: Shape) -> list[list[int]]:
         """The layers of each stage."""
         return [list(layers) for layers in layers_of(shape.layers, self.pp)]
+
+
+def divisors(number: int) -> list[int]:
+    """Ascending."""
+    return [n for n in range(1, number + 1) if number % n == 0]

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from corpusmill.train.model.blockwise import WEIGHTS
 from corpusmill.train.model.flops import Gpu
-from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight
+from corpusmill.train.tools.estimate.further import of_further
+from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight, divisors
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig
@@ -83,7 +84,8 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     activations = kept * layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
     part = layout.tp
     per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
-    if work.cpu and shape.blockwise:  # its masks, a byte each, are all layers'
+    ring = layout.ring and layout.cp > 1
+    if work.cpu and shape.blockwise and not ring:  # its masks, a byte each, are all layers'
         rows = 1 if work.documents else 1 / work.micro_batch
         per_token += (
             work.length * rows * len({masked(shape, replace(work, documents=False), n) for n in layers})
@@ -97,20 +99,32 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         norm = shape.dim * (8 if work.cpu else 4) + 4
         per_token += (norm + shape.dim * work.width) / part
         logits = of_loss(shape, layout, work)
-        more, more_logits = of_further(shape, layout, work, norm)
+        sizes = tokens(layout, work), layout.tp, work.width, norm, work.compiled
+        more, more_logits = of_further(shape, *sizes)
         per_token, logits = per_token + more, logits + more_logits
     if work.checkpointing != "none":
         # During a layer's backward pass all of its activations exist, and the logits no more.
         whole = replace(work, checkpointing="none")
         again = max(layer_activations(shape, layout, whole, layer) for layer in layers)
         activations += max(again - logits, 0.0)
-    if work.cpu and shape.blockwise:
+    if ring or (work.cpu and shape.blockwise):
         # In the backward pass of the last layer's attention: what its feed-forward and the loss kept is gone.
-        weights = min(WEIGHTS, tokens(layout, work) * shape.heads / part * work.length)
+        keys = work.length / layout.cp if ring else work.length
+        weights = min(WEIGHTS, tokens(layout, work) * shape.heads / part * keys)
         gone = tokens(layout, work) * work.width * _feed_forward(shape, layers[-1]) / part
         blocks = weights * (3 * MASTER + (work.width if work.width < MASTER else 0))
+        if ring:
+            blocks += travelling(shape, layout, work, layers[-1])
         activations += max(blocks - logits - gone, 0.0)
     return states._replace(activations=activations + per_token * tokens(layout, work), logits=logits)
+
+
+def travelling(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
+    """Bytes that exist while keys and values come by in the backward pass: theirs, and the next process's; their gradients, of a part
+    and summed in float32, on the way out and on the way in; the queries' in float32."""
+    q, kv = shape.width(layer, "q"), 2 * shape.width(layer, "k")
+    per_token = (3 * kv + q) * work.width + (2 * kv + q) * MASTER
+    return per_token * tokens(layout, work) / layout.tp
 
 
 def tokens(layout: Layout, work: Work) -> int:
@@ -145,18 +159,6 @@ def of_loss(shape: Shape, layout: Layout, work: Work) -> float:
     low = 0 if work.width == MASTER else work.width
     probabilities = 0 if work.cpu or (work.compiled and layout.tp == 1) else MASTER
     return columns * (rows * (low + MASTER + more + probabilities) + shape.dim * (MASTER + work.width))
-
-
-def of_further(shape: Shape, layout: Layout, work: Work, norm: float) -> tuple[float, float]:
-    """What all depths of `model.mtp` keep beside their layers: of a token (the inputs of three norms of `norm` bytes, and of two products;
-    in float32 a stream is kept once for two), and of the logits (log-softmax, or gradients that were computed ahead)."""
-    own = 3 * norm + 3 * shape.dim * work.width - (4 * shape.dim if work.width == MASTER else 0)
-    count = tokens(layout, work)
-    if min(count, shape.loss_chunk or count) == count and layout.tp == 1:
-        logits = count * shape.vocab * (work.width if work.compiled else MASTER * (2 if shape.softcap else 1))
-    else:
-        logits = shape.dim * (count * work.width + shape.vocab // layout.tp * MASTER)
-    return shape.further * own / layout.tp, float(shape.further * logits)
 
 
 def ends(shape: Shape, layout: Layout, stage: int) -> list[list[Weight]]:
@@ -239,7 +241,7 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
     C the residual stream (float32), e bytes of what layers compute. Norms keep their input (and 1 / RMS); products
     their input, which autocast casts once for each product; attention q, k, v, its output and a float for each head;
     SwiGLU its two inputs, the activated one and their product. With context parallelism k and v are those of whole
-    sequences. Tensor parallelism divides what lies between the
+    sequences, but in a ring. Tensor parallelism divides what lies between the
     column- and the row-wise product, sequence parallelism the rest (Korthikanti et al. 2022, table 2).
 
     Compiled, what is no product and no attention is computed again: kept are the streams, what the norms put out, and of
@@ -256,6 +258,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         return max(least, (work.budget or 0.0) * most)
     e, dim = work.width, shape.dim
     q, kv = shape.width(layer, "q"), shape.width(layer, "k")
+    ring = layout.ring and layout.cp > 1
+    whole = 1 if ring else layout.cp  # of how many processes' keys
     copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards
     gated = bool(shape.width(layer, "gate"))
     hidden = _hidden(shape, layer)
@@ -270,20 +274,20 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         inner = e * (2 * q + 2 * kv + (1 + gated) * hidden) + heads
     elif work.compiled:
         outer = 2 * (stream + e * dim)
-        inner = e * (2 * q + 2 * kv * layout.cp + (2 + gated) * hidden) + heads
+        inner = e * (2 * q + 2 * kv * whole + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
         casts = 1 if e == 4 or layout.tp > 1 else 3  # tensor parallelism gathers one for all products
         ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
-        inner = e * (2 * q + 2 * kv * layout.cp + (4 if gated else 2) * hidden) + heads
-        if work.cpu and not shape.blockwise and masked(shape, work, layer):
+        inner = e * (2 * q + 2 * kv * whole + (4 if gated else 2) * hidden) + heads
+        if work.cpu and not ring and not shape.blockwise and (layout.cp > 1 or masked(shape, work, layer)):
             rows = 1 if work.documents else 1 / work.micro_batch  # without documents, one for all
             inner += e * work.length * rows * layout.tp  # the mask is not cut
     if work.checkpointing not in ("full", "selective"):
         if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
             inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)
-            inner += e * q if work.cpu else 0  # as measured
+            inner += e * q if work.cpu and not ring else 0  # as measured
         if shape.dropout:
             outer += 2 * dim
         if shape.width(layer, "value_embedding"):  # the vectors that were looked up
@@ -361,7 +365,7 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
     dp: gradients reduced and parameters gathered, 2 x parameters up to stage 2; stage 3 gathers twice for each
     micro-batch (ZeRO, section 7). tp: 4 all-reduces of the residual stream a layer and micro-batch (Shoeybi et al.
     2019; as much with sequence parallelism), and what is gathered again in the backward pass, half of one for each half of a layer. pp: the stream, there and back. ep: it goes out and comes back twice.
-    cp: keys and values are gathered, their gradients scattered.
+    cp: keys and values are gathered, their gradients scattered; in a ring they pass twice, and float32 gradients once.
     """
     rounds = layout.micro_batches(work.global_batch, work.micro_batch)
     stream = tokens(layout, work) * shape.dim * work.width
@@ -385,15 +389,11 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
 
 def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
     """Bytes that a process sends of a micro-batch in a layer, forward and backward, so that all have the keys and values of all."""
-    own = tokens(layout, work) * 2 * shape.width(layer, "k") / layout.tp * work.width
-    return 2 * (layout.cp - 1) * own
+    numbers = tokens(layout, work) * 2 * shape.width(layer, "k") / layout.tp
+    sums = MASTER * layout.cp * numbers if layout.ring and layout.cp > 1 else 0
+    return 2 * (layout.cp - 1) * numbers * work.width + sums
 
 
 def layers_of_stage(shape: Shape, layout: Layout) -> list[int]:
     """The layers of a stage that has most."""
     return max(layout.stages(shape), key=len)
-
-
-def divisors(number: int) -> list[int]:
-    """Ascending."""
-    return [n for n in range(1, number + 1) if number % n == 0]
