@@ -21,6 +21,7 @@ from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_nor
 from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Statistics, token_losses
 from corpusmill.train.model.moe import Experts
+from corpusmill.train.model.mtp import FurtherTokens
 from corpusmill.train.model.rope import rotation
 from corpusmill.train.model.split import WHOLE, Context, Split
 from corpusmill.train.model.value_residual import apart, together
@@ -29,7 +30,6 @@ from corpusmill.train.model.virtual import with_prompt
 if TYPE_CHECKING:
     from corpusmill.schemas.adapter import AdapterConfig
     from corpusmill.schemas.model import ModelConfig
-    from corpusmill.train.model.mtp import FurtherTokens
     from corpusmill.train.model.probe import Probe
 
 
@@ -57,7 +57,7 @@ class Decoder(nn.Module):
             {str(number): Layer(config, number, padded) for number in range(config.layers)}
         )
         self.norm = make_norm(config)
-        self.mtp = _further_tokens(config, padded) if config.mtp else None
+        self.mtp = FurtherTokens(config, padded) if config.mtp else None
         of_head = 1 if config.reward_head else padded
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, of_head, bias=False)
         if config.reward_head:
@@ -127,12 +127,10 @@ class Decoder(nn.Module):
         loss, z_loss = self.score(x, head, labels, self.config.z_loss, *rest, **more)
         if not self.training:
             return loss
-        further = None
-        if self.mtp is not None:
-            further = self.mtp(
-                stream, tokens, labels, documents, lambda ids: self.split.embed(ids, self.embedding.weight),
-                lambda x, labels: self.score(x, head, labels, 0.0, *rest, **more)[0], rope, within, keys,
-            )  # fmt: skip
+        further = None if self.mtp is None else self.mtp(
+            stream, tokens, labels, documents, self.embedding.weight,
+            lambda x, labels: self.score(x, head, labels, 0.0, *rest, **more)[0], rope, within, keys,
+        )  # fmt: skip
         return self.statistics.with_auxiliary_losses(loss, z_loss, routes, labels, self.split, further)
 
     def embed(self, tokens: Tensor, positions: Tensor, keys: Tensor | None) -> Tensor:
@@ -204,12 +202,6 @@ class Decoder(nn.Module):
         frozen = [name for name in shapes if name not in trained]
         top_k = self.config.moe.top_k if self.config.moe else 0
         return flops_per_token(shapes, length, top_k, self.config.causal, frozen, self.config.windows)
-
-
-def _further_tokens(config: ModelConfig, rows: int) -> FurtherTokens:
-    from corpusmill.train.model.mtp import FurtherTokens
-
-    return FurtherTokens(config, rows)
 
 
 def _table(rows: int, width: int) -> nn.Embedding:

@@ -60,7 +60,7 @@ class FurtherTokens(nn.ModuleDict):
         tokens: Tensor,  # int64 [B, T]
         labels: Tensor,
         documents: Tensor | None,
-        embed: Callable[[Tensor], Tensor],  # ids to [B, T / n, C]
+        embedding: Tensor,  # [V / n, C]
         score: Callable[
             [Tensor, Tensor], Tensor
         ],  # what the head takes [B, T, C], and labels, to losses [B, T]
@@ -74,7 +74,14 @@ class FurtherTokens(nn.ModuleDict):
         for k, depth in enumerate(self.values(), 1):
             ids = further(tokens, k, 0)
             number = self.first + k - 1
-            x, taken = depth(x, embed(ids).to(x.dtype), rope, within, ids, keys_of_layer(keys, number))
+            x, taken = depth(
+                x,
+                self.split.embed(ids, embedding).to(x.dtype),
+                rope,
+                within,
+                ids,
+                keys_of_layer(keys, number),
+            )
             target = further(labels, k, IGNORED)
             if documents is not None:
                 target = target.masked_fill(further(documents, k, -1) != documents, IGNORED)
