@@ -175,6 +175,7 @@ def export(
         lines = [
             f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights"
         ]
+        lines += [f"note: left out: {result['left_out']}"] if "left_out" in result else []
     if json_:
         print_json(result)
     else:
