@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from corpusmill.schemas.ablation import Ablation
 
 EXAMPLE = "corpusmill ablate recipe.yaml runs/ablation --without dedup --without filter"
-FILE, PAGE = "ablation.json", "ablation.html"
 
 
 def ablate(
@@ -61,7 +60,7 @@ def ablate(
 
 def show(found: Ablation, out: Path) -> None:
     """Print the table, and where the page is."""
-    from corpusmill.ablate.report import table
+    from corpusmill.ablate.report import PAGE, table
 
     print_table(
         table(found), "Trigrams: bits per byte of the held-out text (a first answer, not a trained model's)"

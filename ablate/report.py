@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from corpusmill.schemas.ablation import Ablation, AblationArm
 
+FILE, PAGE = "ablation.json", "ablation.html"
 ROW, LEFT, WIDTH = 26.0, 250.0, 760.0
 WORDS = (
     "Bits per byte of the held-out text under trigrams counted in each arm's text: a first answer, which wants distinct text more than"

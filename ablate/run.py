@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from corpusmill.ablate.arms import CONTROL, FULL, Arm
-from corpusmill.ablate.command import FILE, PAGE
 from corpusmill.ablate.counts import held_out_of, measure
 from corpusmill.ablate.differences import differences
 from corpusmill.ablate.pool import BASE, make
-from corpusmill.ablate.report import as_page
+from corpusmill.ablate.report import FILE, PAGE, as_page
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.ablation import Ablation, AblationArm, ArmDifference
 from corpusmill.schemas.manifest import MANIFEST, StageManifest, hash_json

@@ -50,7 +50,7 @@ def build(word: str = "") -> typer.Typer:
 
     register_pipeline(app)
     register_trainer(app)
-    app.command(epilog=EXAMPLE)(ablate)
+    app.command("ablate", epilog=f"Example: {EXAMPLE}")(ablate)
     keep_alone(app, word)
     _unwrapped(app)
     return app

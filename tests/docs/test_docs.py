@@ -164,7 +164,7 @@ def test_each_search_of_where_is_what_finds_its_file() -> None:
         r"^\| ([^|]+) \| `([^`]+)` \| `([^`]+)` \|$", text.partition("## Where is what")[2], re.MULTILINE
     )
     assert len(rows) == 22
-    folders = ("common", "schemas", "pipeline", "train", "configs")
+    folders = ("common", "schemas", "pipeline", "train", "ablate", "configs")
     files = {
         name(file): file.read_text(encoding="utf-8")
         for folder in folders

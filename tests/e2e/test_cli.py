@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 from tests.e2e.cli import corpusmill, started
 
 COMMANDS = [
+    "ablate",
     "init", "warmup", "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
     "signals", "what-if", "parity", "decontaminate", "passages", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
     "find", "compare", "takedown", "publish", "expire", "plan-run", "shard-export", "checkpoint", "estimate", "lr-find", "search",
