@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from corpusmill.common.config import override, validate
 from corpusmill.common.errors import UserError, nearest
-from corpusmill.schemas.recipe import STAGES, Recipe
+from corpusmill.schemas.recipe import Recipe
 
 FULL, CONTROL = "full", "full again"
 NEEDED = {"ingest", "split", "tokenizer", "shard"}  # without which there is nothing to measure
@@ -108,11 +108,11 @@ def with_held_out(arm: Arm, against: str, tokenizer: str) -> Recipe:
     return validate(Recipe, given, arm.name)
 
 
-def shared_stages(arm: Arm, recipe: Recipe) -> list[str]:
-    """The stages of an arm's `recipe` as it is run whose output is that of the whole recipe: those before the first difference."""
+def shared_stages(arm: Arm, whole: Recipe) -> list[str]:
+    """The stages whose output is that of the `whole` recipe: those before the first difference, and before held-out text is removed."""
     found = []
-    for name in recipe.local:
-        if name in (arm.first, "decontaminate") or name not in STAGES:
+    for name, other in zip(whole.local, arm.recipe.local, strict=False):
+        if name != other or name in (arm.first, "decontaminate", "redact"):
             break
         found.append(name)
     return found

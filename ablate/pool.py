@@ -57,7 +57,7 @@ def make(
             log(f"arm {number + 1} of {len(arms)}: {arm.name}")
             ready = with_held_out(arm, str(texts / "*.jsonl"), str(base / "shards/tokenizer.json"))
             place = folder / ARMS / f"{number:02d}"
-            shared = {name: Folder(str(base / name)) for name in shared_stages(arm, ready)}
+            shared = {name: Folder(str(base / name)) for name in shared_stages(arm, arms[0].recipe)}
             ready = ready.model_copy(update={"output": str(place)})
             done = Recipe(ready).run(workers=workers, quiet=quiet, folders=shared)
             made[key] = open_shards(str(place / "shards")), done

@@ -35,9 +35,14 @@ def test_an_arm_differs_in_one_thing() -> None:
 def test_arms_share_what_comes_before_the_difference() -> None:
     arms = arms_of(recipe(), ["dedup", "redact"], ["filter.cut_lines=true"])
     ready = [with_held_out(arm, "held-out/*.jsonl", "tokenizer.json") for arm in arms]
-    shared = [shared_stages(arm, one) for arm, one in zip(arms, ready, strict=True)]
+    shared = [shared_stages(arm, arms[0].recipe) for arm in arms]
     before = ["ingest", "filter", "dedup"]
     assert shared == [before, before, ["ingest", "filter"], before, ["ingest"]]
+    own = {"python": "mine:keep", "version": "1"}
+    before_dedup = recipe(stages=["ingest", own, "dedup", "split", "tokenizer", "shard"])
+    whole, _, left_out = arms_of(before_dedup, ["keep"], [])
+    assert shared_stages(whole, whole.recipe) == ["ingest", "keep", "dedup"]
+    assert shared_stages(left_out, whole.recipe) == ["ingest"]  # what follows reads other documents
     for one in ready:
         assert one.decontaminate.against == ["held-out/*.jsonl"] and one.tokenizer.path == "tokenizer.json"
         assert one.split.validation_share == 0 and "decontaminate" in one.stage_names
