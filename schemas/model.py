@@ -166,6 +166,19 @@ class ModelConfig(Strict):
         exclude_if=_none,
         description="with `mup_base_width`: that model's head_dim, where it was another one; null: the same, and width is heads",
     )
+    mtp: int | None = Field(
+        default=None,
+        ge=1,
+        le=8,
+        exclude_if=_none,
+        description="tokens after the next that training predicts as well, by a layer each (multi-token prediction; DeepSeek-V3: 1)",
+    )
+    mtp_weight: float = Field(
+        default=0.3,
+        gt=0,
+        exclude_if=lambda value: value == 0.3,
+        description="with `mtp`: weight of their mean loss beside the next token's (DeepSeek-V3: 0.3, later 0.1)",
+    )
     tie_embeddings: bool = True
     reward_head: bool = Field(
         default=False,
@@ -229,6 +242,9 @@ class ModelConfig(Strict):
             raise ValueError(
                 "logit_softcap caps the logits of tokens, and reward_head has none: leave one of them out"
             )
+        if self.mtp and (self.reward_head or not self.causal):
+            what = "reward_head predicts none" if self.reward_head else "causal is false"
+            raise ValueError(f"mtp predicts tokens after the next, and {what}: set mtp to null")
         if self.nope_every and self.positions != "rope":
             raise ValueError(
                 "nope_every leaves rotary positions out, and positions is 'learned': set positions to rope or nope_every to null"
@@ -245,6 +261,11 @@ class ModelConfig(Strict):
                 f" {self.layers - 1} or less"
             )
         return self
+
+    @property
+    def auxiliary(self) -> str | None:
+        """A key by which losses beside that of the next token are added to it token by token; None: there is none."""
+        return next((key for key in ("z_loss", "mtp", "moe") if getattr(self, key)), None)
 
     @property
     def key_value_heads(self) -> int:
@@ -279,16 +300,17 @@ class ModelConfig(Strict):
     def has_experts(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, is a mixture of experts."""
         moe = self.moe
-        return moe is not None and layer >= moe.first and (layer - moe.first) % moe.every == 0
+        return moe is not None and self.layers > layer >= moe.first and (layer - moe.first) % moe.every == 0
 
     def has_value_embedding(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, adds an embedding of the token to its values."""
         every = {"none": 0, "alternate": 2, "all": 1}[self.value_embeddings]
-        return bool(every) and (self.layers - 1 - layer) % every == 0
+        return bool(every) and layer < self.layers and (self.layers - 1 - layer) % every == 0
 
     def is_local(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, attends within `window`."""
-        return self.window is not None and not (self.global_every and (layer + 1) % self.global_every == 0)
+        within = layer < self.layers and self.window is not None  # those of `mtp` are not local
+        return within and not (self.global_every and (layer + 1) % self.global_every == 0)
 
     @property
     def windows(self) -> dict[int, int]:
@@ -297,7 +319,7 @@ class ModelConfig(Strict):
 
     def is_rotated(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, has rotary positions."""
-        nope = self.nope_every and (layer + 1) % self.nope_every == 0
+        nope = self.nope_every and layer < self.layers and (layer + 1) % self.nope_every == 0
         return self.positions == "rope" and not nope
 
     def padded(self, vocab_size: int) -> int:

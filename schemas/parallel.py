@@ -102,6 +102,12 @@ class ParallelConfig(Strict):
             if whole % count:
                 fit = next(n for n in range(count, 0, -1) if whole % n == 0)
                 raise ValueError(f"{key} {count} does not divide {name} {whole}: set {key} to {fit}")
+        if model.mtp and (self.pipeline > 1 or self.context > 1):
+            key = "pipeline" if self.pipeline > 1 else "context"
+            raise ValueError(
+                f"{key} {getattr(self, key)}: model.mtp needs embeddings and whole sequences where the last layer is: set {key} to 1,"
+                " or model.mtp to null"
+            )
         if self.context > 1:
             self._check_context(model, lengths, whole_rows)
         if self.expert > 1 and not moe:

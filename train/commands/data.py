@@ -40,6 +40,10 @@ def plan(
             f"from step {stage['from_step']:,}: {stage['global_batch']:,} sequences of {stage['sequence_length']:,} tokens,"
             f" the mixture exact in every {stage['lanes']:,}"
         )
+    for name, row in result["sources"].items():
+        if "curriculum" in row:
+            draws, part = row["curriculum"]["draws"], row["curriculum"]["part_at_end"]
+            typer.echo(f"{name}: easy sequences first in {draws:,} draws; at the end {part:.0%} may be drawn")
     typer.echo(f"{result['tokens']:,} tokens in {result['steps']:,} steps")
     if result["tokens_skipped"]:
         typer.echo(f"skipped: {result['tokens_skipped']:,} tokens")

@@ -21,6 +21,7 @@ from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_nor
 from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Statistics, token_losses
 from corpusmill.train.model.moe import Experts
+from corpusmill.train.model.mtp import FurtherTokens
 from corpusmill.train.model.rope import rotation
 from corpusmill.train.model.split import WHOLE, Context, Split
 from corpusmill.train.model.value_residual import apart, together
@@ -56,6 +57,7 @@ class Decoder(nn.Module):
             {str(number): Layer(config, number, padded) for number in range(config.layers)}
         )
         self.norm = make_norm(config)
+        self.mtp = FurtherTokens(config, padded) if config.mtp else None
         of_head = 1 if config.reward_head else padded
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, of_head, bias=False)
         if config.reward_head:
@@ -113,7 +115,7 @@ class Decoder(nn.Module):
 
         if self.training:
             self.statistics.add_activations(x)
-        x = self.split.gather(self.last_norm(x))
+        stream, x = x, self.split.gather(self.last_norm(x))
         head = self.embedding.weight if self.head is None else self.head.weight
         if self.probe and labels is not None:
             self.probe.see_logits(F.linear(x, head), self.vocab_size - self.split.rank * len(head))
@@ -121,12 +123,15 @@ class Decoder(nn.Module):
         if labels is None:
             return capped(F.linear(x, head), cap)
         summed, more = self.summed and self.training, {} if cap is None else {"softcap": cap}
-        loss, z_loss = self.score(
-            x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split, summed, **more
-        )
+        rest = self.config.loss_chunk, self.split, summed
+        loss, z_loss = self.score(x, head, labels, self.config.z_loss, *rest, **more)
         if not self.training:
             return loss
-        return self.statistics.with_auxiliary_losses(loss, z_loss, routes, labels, self.split)
+        further = None if self.mtp is None else self.mtp(
+            stream, tokens, labels, documents, self.embedding.weight,
+            lambda x, labels: self.score(x, head, labels, 0.0, *rest, **more)[0], rope, within, keys,
+        )  # fmt: skip
+        return self.statistics.with_auxiliary_losses(loss, z_loss, routes, labels, self.split, further)
 
     def embed(self, tokens: Tensor, positions: Tensor, keys: Tensor | None) -> Tensor:
         """The input of the first layer, float32 [B, T / n, C]."""

@@ -46,6 +46,13 @@ WIDER = {
     "model": {"mup_base_width": 8, "mup_base_head_dim": 2, "value_embeddings": "all", "tie_embeddings": False}
 }
 MIXES = {"model": {"value_residual": True, "kv_heads": 2, "dropout": 0.1, "z_loss": 1e-3, "qk_norm": True}}
+FURTHER = {
+    "model": {
+        "mtp": 2, "mtp_weight": 0.5, "kv_heads": 2, "dropout": 0.1, "loss_chunk": 7, "window": 5, "value_residual": True, "z_loss": 1e-3,
+        "moe": {**MOE, "first": 1},
+    }
+}  # fmt: skip
+PLAIN_FURTHER = {"model": {"mtp": 1, "tie_embeddings": False}, "optimizer": {"eps": 1e-4, "ema": 0.9}}
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
 ONE = {"micro_batch": 1}
 CLAMPED = {"optimizer": {"eps": 1e-4, "grad_clip_value": 0.01}}
@@ -65,6 +72,10 @@ TWO: list[Case] = [
     ["context, local", {"context": 2, "zero": 1}, LOCAL], ["bf16 context", {"context": 2}, BF16],
     ["masked, zero 2", {"zero": 2}, MASKED], ["masked tensor", {"tensor": 2}, BOTH_SIDES],
     ["masked pipeline", {"pipeline": 2}, MASKED], ["masked context", {"context": 2}, MASKED],
+    ["further tokens, ddp", {}, PLAIN_FURTHER], ["further tokens, zero 1", {"zero": 1}, FURTHER],
+    ["further tokens, zero 2", {"zero": 2}, PLAIN_FURTHER], ["further tokens, zero 3", {"zero": 3}, FURTHER],
+    ["further tokens, tensor", {"tensor": 2}, FURTHER], ["further tokens, experts", {"zero": 1, "expert": 2}, FURTHER],
+    ["further tokens, bf16 tensor", {"tensor": 2}, {**PLAIN_FURTHER, **BF16}],
     ["ring", {"context": 2, "ring": True}, {}], ["ring, local", {"context": 2, "ring": True, "zero": 3}, LOCAL],
     ["ring, sinks", {"context": 2, "ring": True}, FREE], ["bf16 ring", {"context": 2, "ring": True}, BF16],
     ["masked ring", {"context": 2, "ring": True}, MASKED],
@@ -77,6 +88,7 @@ OPTIMIZERS: list[Case] = [
     for name, parallel, more in (("tensor", {"tensor": 2}, {}), ("experts", {"zero": 1, "expert": 2}, BIASED))
 ]
 FOUR: list[Case] = [
+    ["further tokens, tensor x zero 3", {"tensor": 2, "zero": 3}, FURTHER],
     ["hybrid", {"zero": 3, "replicate": 2}, CLAMPED], ["zero 3 x tensor", {"zero": 3, "tensor": 2}, FREE],
     ["tensor 4", {"tensor": 4}, GPT2], ["ddp x tensor", {"tensor": 2}, MIXED], ["ddp x pipeline", {"pipeline": 2}, {**ONE, **CLAMPED}],
     ["zero 2 x pipeline", {"zero": 2, "pipeline": 2}, ONE],
@@ -101,6 +113,7 @@ EIGHT: list[Case] = [
 COMPILED: list[Case] = [
     ["compiled tensor", {"tensor": 2}, {"compile": "aot_eager"}],
     ["compiled zero 3", {"zero": 3}, {"compile": "inductor"}],
+    ["compiled tensor, further tokens", {"tensor": 2}, {**PLAIN_FURTHER, "compile": "aot_eager"}],
     ["compiled context", {"context": 2}, {"compile": "aot_eager"}],
     ["compiled ring", {"context": 2, "ring": True}, {**FREE, "compile": "inductor"}],
     ["compiled pipeline, mixed values", {"pipeline": 2}, {**MIXES, "compile": "aot_eager"}],

@@ -69,6 +69,7 @@ class Shape:
     causal: bool = True
     softcap: bool = False  # of the logits of tokens
     blockwise: bool = False  # attention with capped scores or sinks, which a CPU computes in blocks
+    further: int = 0  # layers for tokens after the next, numbered after the others
 
     @property
     def parameters(self) -> int:
@@ -92,9 +93,9 @@ class Shape:
 
     @cached_property
     def _widths(self) -> dict[tuple[int, str], int]:
-        place = re.compile(r"layers\.(\d+)\.(?:attention|ffn)\.([\w.]+?)(?:\.weight)?$")
+        place = re.compile(r".+\.(?:attention|ffn)\.([\w.]+?)(?:\.weight)?$")
         found = ((place.match(w.name), w) for w in self.weights if len(w.shape) > 1)
-        return {(int(match[1]), match[2]): w.shape[-2] for match, w in found if match}
+        return {(w.layer, match[1]): w.shape[-2] for match, w in found if match and w.layer is not None}
 
     def normed(self, layer: int) -> bool:
         """Whether the layer norms its queries and keys."""
@@ -135,14 +136,14 @@ def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
         model = Decoder(config, vocab_size)
     weights, splits = [], declared_splits(model)
     for name, parameter in model.named_parameters():
-        number = re.match(r"layers\.(\d+)\.", name)
-        layer = int(number[1]) if number else None
+        number = re.match(r"(layers|mtp)\.(\d+)\.", name)
+        layer = int(number[2]) + (config.layers if number[1] == "mtp" else 0) if number else None
         kind = kind_of(name, parameter)
         weights.append(Weight(name, tuple(parameter.shape), kind, layer, splits.get(name, ())))
     return Shape(
         tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
         config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows, config.causal, config.logit_softcap is not None,
-        config.attention_softcap is not None or config.attention_sinks,
+        config.attention_softcap is not None or config.attention_sinks, config.mtp or 0,
     )  # fmt: skip
 
 
@@ -226,6 +227,8 @@ class Layout:
             return f"ep {self.ep} needs sharded states: set zero to 1, 2 or 3"
         if self.ep > 1 and not shape.experts:
             return f"ep {self.ep}, and the model has no experts: set ep to 1"
+        if shape.further and (self.pp > 1 or self.cp > 1):
+            return "model.mtp needs whole sequences and no pipeline: set pp and cp to 1"
         if self.pieces > shape.layers:
             return f"{self.pieces} pieces are more than model.layers {shape.layers}: lower pp or chunks"
         if self.micro_batches(global_batch, micro_batch) < self.pp:
@@ -270,3 +273,8 @@ class Layout:
     def stages(self, shape: Shape) -> list[list[int]]:
         """The layers of each stage."""
         return [list(layers) for layers in layers_of(shape.layers, self.pp)]
+
+
+def divisors(number: int) -> list[int]:
+    """Ascending."""
+    return [n for n in range(1, number + 1) if number % n == 0]

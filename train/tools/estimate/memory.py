@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from corpusmill.train.model.blockwise import WEIGHTS
 from corpusmill.train.model.flops import Gpu
-from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight
+from corpusmill.train.tools.estimate.further import of_further
+from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight, divisors
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig
@@ -76,7 +77,7 @@ def memory(shape: Shape, layout: Layout, work: Work) -> Memory:
 
 def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     """The memory of each process of a pipeline stage."""
-    layers = layout.stages(shape)[stage]
+    layers = [*layout.stages(shape)[stage], *range(shape.layers, shape.layers + shape.further)]
     units = [shape.by_layer[layer] for layer in layers] + ends(shape, layout, stage)
     states = _states(shape, units, layout, work)
     kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
@@ -98,6 +99,9 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         norm = shape.dim * (8 if work.cpu else 4) + 4
         per_token += (norm + shape.dim * work.width) / part
         logits = of_loss(shape, layout, work)
+        sizes = tokens(layout, work), layout.tp, work.width, norm, work.compiled
+        more, more_logits = of_further(shape, *sizes)
+        per_token, logits = per_token + more, logits + more_logits
     if work.checkpointing != "none":
         # During a layer's backward pass all of its activations exist, and the logits no more.
         whole = replace(work, checkpointing="none")
@@ -393,8 +397,3 @@ def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> fl
 def layers_of_stage(shape: Shape, layout: Layout) -> list[int]:
     """The layers of a stage that has most."""
     return max(layout.stages(shape), key=len)
-
-
-def divisors(number: int) -> list[int]:
-    """Ascending."""
-    return [n for n in range(1, number + 1) if number % n == 0]

@@ -16,11 +16,10 @@ from math import prod
 from typing import NamedTuple
 
 from corpusmill.train.model.flops import Gpu, flops_per_token, recomputed_per_token
-from corpusmill.train.tools.estimate.layout import LOOPED, NODE, Layout, Shape
+from corpusmill.train.tools.estimate.layout import LOOPED, NODE, Layout, Shape, divisors
 from corpusmill.train.tools.estimate.memory import (
     Memory,
     Work,
-    divisors,
     fits,
     gathered_context,
     layers_of_stage,
@@ -86,7 +85,7 @@ class Timing:
         """A step of the whole global batch."""
         work, shape, gpu = self.work, self.shape, self.gpu
         rounds = layout.micro_batches(work.global_batch, micro_batch)
-        layers = -(-shape.layers // layout.pp)
+        layers = -(-shape.layers // layout.pp) + shape.further
         tokens = work.global_batch * work.length
         compute = self.flops * tokens / (layout.processes * gpu.peak * self.mfu) + LAUNCH * layers * rounds
         bubble = (layout.pp - 1) / rounds * compute
