@@ -80,6 +80,68 @@ class MoEConfig(Strict):
         return self
 
 
+class MLAConfig(Strict):
+    """Multi-head latent attention (DeepSeek-V2 2024): keys and values of all heads are made of one short vector of their position, and
+    of one rotated key, which are all that generation keeps. The defaults are DeepSeek-V3's."""
+
+    kv_rank: int = Field(default=512, ge=1, description="size of the vector that keys and values are made of")
+    q_rank: int | None = Field(
+        default=None,
+        ge=1,
+        description="size of such a vector for queries (DeepSeek-V3: 1536); null: they are made of the residual stream",
+    )
+    nope_head_dim: int = Field(
+        default=128, ge=1, description="of queries and keys, dimensions without rotation"
+    )
+    rope_head_dim: int = Field(
+        default=64, ge=2, description="rotated dimensions; of keys the same for all heads"
+    )
+    value_head_dim: int = Field(default=128, ge=1, description="of values")
+
+    @model_validator(mode="after")
+    def sizes(self) -> MLAConfig:
+        if self.rope_head_dim % 2:
+            raise ValueError(
+                f"rope_head_dim {self.rope_head_dim} is odd, and RoPE rotates pairs: set it to {self.rope_head_dim + 1}"
+            )
+        if self.value_head_dim > self.head_size:
+            raise ValueError(
+                f"value_head_dim {self.value_head_dim} exceeds nope_head_dim + rope_head_dim = {self.head_size}, as which kernels compute"
+                f" values: set it to {self.head_size} or less"
+            )
+        return self
+
+    @property
+    def head_size(self) -> int:
+        """Dimensions of a head's queries and keys."""
+        return self.nope_head_dim + self.rope_head_dim
+
+    @property
+    def kept(self) -> int:
+        """Numbers that generation keeps of a position in a layer."""
+        return self.kv_rank + self.rope_head_dim
+
+    def check(self, model: ModelConfig) -> None:
+        """Raises `ValueError`, with the key to change, for what a model cannot have beside it."""
+        apart: tuple[tuple[str, Any, str], ...] = (
+            ("head_dim", None, "has sizes of its own (mla.nope_head_dim, rope_head_dim, value_head_dim)"),
+            ("kv_heads", None, "gives each head keys and values of its own, and keeps none of them"),
+            ("positions", "rope", "rotates a part of each key"),
+            ("bias", False, "has no biases"),
+            ("qk_norm", False, "norms the vectors that queries and keys are made of"),
+            ("value_embeddings", "none", "keeps no values, to which vectors of tokens would be added"),
+            ("value_residual", False, "keeps no values, with which those of other layers would be mixed"),
+            ("mup_base_width", None, "has ranks that need not grow with dim, as muP's rule takes it"),
+        )
+        for key, wanted, why in apart:
+            found = getattr(model, key)
+            if found != wanted and not (key == "kv_heads" and found == model.heads):
+                raise ValueError(
+                    f"{key} {str(found).lower()}: mla {why}: set {key} to {'null' if wanted is None else str(wanted).lower()}, or leave"
+                    " mla out"
+                )
+
+
 class ModelConfig(Strict):
     """A decoder; `preset` fills in what is not given. The vocabulary comes from the shard set."""
 
@@ -104,6 +166,11 @@ class ModelConfig(Strict):
         default="swiglu", description="gelu: GPT-2's (tanh); relu2: the square of relu"
     )
     bias: bool = Field(default=False, description="in every matrix product except the head, and in layernorm")
+    mla: MLAConfig | None = Field(
+        default=None,
+        exclude_if=_none,
+        description="multi-head latent attention (DeepSeek-V2): a cache of kv_rank + rope_head_dim numbers a position; null: none",
+    )
     qk_norm: bool = Field(default=False, description="RMSNorm over each head's query and key, before RoPE")
     value_embeddings: Literal["none", "alternate", "all"] = Field(
         default="none",
@@ -198,12 +265,14 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def shapes(self) -> ModelConfig:
-        if self.head_dim is None and self.dim % self.heads:
+        if self.mla:
+            self.mla.check(self)
+        elif self.head_dim is None and self.dim % self.heads:
             raise ValueError(
                 f"dim {self.dim} is not a multiple of heads {self.heads}: set dim to"
                 f" {-(-self.dim // self.heads) * self.heads}"
             )
-        if self.positions == "rope" and self.head_size % 2:
+        if self.positions == "rope" and self.rope_size % 2:
             if self.head_dim:
                 raise ValueError(
                     f"head_dim {self.head_dim} is odd, and RoPE rotates pairs: set head_dim to {self.head_dim + 1}"
@@ -237,7 +306,7 @@ class ModelConfig(Strict):
             raise ValueError(
                 f"mup_base_head_dim {self.mup_base_head_dim} goes with mup_base_width, which is null: set that, or leave it out"
             )
-        if self.rope_scaling and self.rope_scaling.kind == "ntk" and self.head_size < 4:
+        if self.rope_scaling and self.rope_scaling.kind == "ntk" and self.rope_size < 4:
             raise ValueError("rope_scaling.kind ntk needs heads of 4 or more dimensions: set kind to linear")
         if self.moe and self.moe.first >= self.layers:
             raise ValueError(
@@ -252,8 +321,18 @@ class ModelConfig(Strict):
 
     @property
     def head_size(self) -> int:
-        """Dimensions of a head."""
-        return self.head_dim or self.dim // self.heads
+        """Dimensions of a head, with `mla` of its queries and keys."""
+        return self.mla.head_size if self.mla else self.head_dim or self.dim // self.heads
+
+    @property
+    def rope_size(self) -> int:
+        """Dimensions of a head that rotary positions rotate."""
+        return self.mla.rope_head_dim if self.mla else self.head_size
+
+    @property
+    def kept(self) -> tuple[int, int, int]:
+        """What generation keeps of a position in a layer: how many times (keys and values) how many heads of how many numbers."""
+        return (1, 1, self.mla.kept) if self.mla else (2, self.key_value_heads, self.head_size)
 
     @property
     def stage_width(self) -> int:

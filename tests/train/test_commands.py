@@ -148,7 +148,9 @@ def test_a_second_evaluation_scores_nothing_again(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = json.loads(command("evaluate", str(finished), "--json"))
-    monkeypatch.setattr("corpusmill.train.evaluate.splits.load_model", lambda *_, **__: pytest.fail("scored again"))
+    monkeypatch.setattr(
+        "corpusmill.train.evaluate.splits.load_model", lambda *_, **__: pytest.fail("scored again")
+    )
     assert json.loads(command("evaluate", str(finished), "--json")) == first
     stored = tmp_path / "run/evaluation.json"
     stored.write_text(stored.read_text().replace(first["of"], "other weights"))

@@ -31,10 +31,10 @@ PLAIN: Final = Scores()
 
 
 class Earlier(Protocol):
-    """Keys and values of earlier positions, of all layers."""
+    """Keys and values of earlier positions, of all layers, or what they are made of."""
 
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep a layer's k and v [B, K, T, D] of new positions; all of them so far, [B, K, S, D]."""
+    def extend(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
+        """Keep a layer's `new`, such as k and v, [B, K, T, D] each, of new positions; all of them so far, [B, K, S, D]."""
 
 
 class Boundaries(NamedTuple):

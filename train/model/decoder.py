@@ -17,7 +17,7 @@ from corpusmill.train.model.attend import Boundaries, Part, boundaries, document
 from corpusmill.train.model.blockwise import capped
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
-from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
+from corpusmill.train.model.layer import Attention, Layer, dropout, keys_of_layer, make_norm
 from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Statistics, token_losses
 from corpusmill.train.model.moe import Experts
@@ -52,8 +52,9 @@ class Decoder(nn.Module):
         learned = config.positions == "learned"
         self.position_embedding = _table(config.max_positions, config.dim) if learned else None
         self.prompt_embedding: nn.Parameter | None = None  # [N, C], of virtual tokens
+        kind = _attention(config)
         self.layers = nn.ModuleDict(
-            {str(number): Layer(config, number, padded) for number in range(config.layers)}
+            {str(number): Layer(config, number, padded, kind) for number in range(config.layers)}
         )
         self.norm = make_norm(config)
         of_head = 1 if config.reward_head else padded
@@ -148,7 +149,7 @@ class Decoder(nn.Module):
         config = self.config
         if config.positions != "rope":
             return None
-        return rotation(positions, config.head_size, config.rope_theta, config.rope_scaling)
+        return rotation(positions, config.rope_size, config.rope_theta, config.rope_scaling)
 
     def boundaries(
         self,
@@ -197,6 +198,15 @@ class Decoder(nn.Module):
         frozen = [name for name in shapes if name not in trained]
         top_k = self.config.moe.top_k if self.config.moe else 0
         return flops_per_token(shapes, length, top_k, self.config.causal, frozen, self.config.windows)
+
+
+def _attention(config: ModelConfig) -> type[nn.Module]:
+    """The kind of attention of a decoder's layers."""
+    if config.mla is None:
+        return Attention
+    from corpusmill.train.model.mla import LatentAttention  # late: code of one option
+
+    return LatentAttention
 
 
 def _table(rows: int, width: int) -> nn.Embedding:
