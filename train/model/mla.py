@@ -62,9 +62,9 @@ class LatentAttention(nn.Module):
         latent, key = (part[:, None] for part in self.latent(x))
         q = self.queries(x)
         if rope is not None and self.rotated:
-            plain, turned = q.split((of.nope_head_dim, of.rope_head_dim), dim=-1)
+            plain, turned = torch.split(q, (of.nope_head_dim, of.rope_head_dim), dim=-1)
             plain = plain if self.sharper == 1 else plain * self.sharper
-            q, key = torch.cat((plain, rotate(turned, rope)), dim=-1), rotate(key, rope)
+            q, key = joined(plain, rotate(turned, rope)), rotate(key, rope)
         here = within.of(self.local)
         if within.cache is not None or here.context is not None:
             kept = torch.cat((latent, key), dim=-1)  # [B, 1, T, R + P], then of all S positions
@@ -73,12 +73,10 @@ class LatentAttention(nn.Module):
             if here.context is not None:
                 (kept,) = here.context.whole(kept)
                 here = here._replace(context=None)
-            latent, key = kept.split((of.kv_rank, of.rope_head_dim), dim=-1)
+            latent, key = torch.split(kept, (of.kv_rank, of.rope_head_dim), dim=-1)
             if within.cache is not None and absorbs(self, q.shape[2], kept.shape[2]):
                 return self.combined(self.absorbed(q, kept, here)), None
         k, v = self.expanded(latent[:, 0], key)
-        # Kernels have values as long as keys.
-        v = v if of.value_head_dim == of.head_size else F.pad(v, (0, of.head_size - of.value_head_dim))
         found = attend(q, k, v, here, Scores(self.softcap, self.sinks))
         return self.combined(found[..., : of.value_head_dim]), None
 
@@ -95,31 +93,36 @@ class LatentAttention(nn.Module):
     def latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Of the stream x [B, T / n, C]: the latent vectors [B, T, R], and the keys before their rotation, [B, T, P]."""
         sizes = self.sizes.kv_rank, self.sizes.rope_head_dim
-        low, key = self.kv_a(x).split(sizes, dim=-1)
+        low, key = torch.split(self.kv_a(x), sizes, dim=-1)
         latent = self.kv_a_norm(low).to(low.dtype)
         if self.split.size == 1:
             return latent, key
-        both = self.split.gather(torch.cat((latent, key), dim=-1)).split(sizes, dim=-1)
-        return both[0], both[1]
+        latent, key = torch.split(self.split.gather(torch.cat((latent, key), dim=-1)), sizes, dim=-1)
+        return latent, key
 
     def expanded(self, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [B, H, S, D] and values [B, H, S, V] of latent vectors [B, S, R] and rotated keys [B, 1, S, P]."""
-        sizes = self.sizes.nope_head_dim, self.sizes.value_head_dim
-        made = self.kv_b(latent).view(*latent.shape[:2], -1, sum(sizes)).transpose(1, 2)
-        plain, v = made.split(sizes, dim=-1)
-        return torch.cat((plain, key.expand(-1, plain.shape[1], -1, -1)), dim=-1), v
+        """Keys and values, [B, H, S, D] each, of latent vectors [B, S, R] and rotated keys [B, 1, S, P]: kernels have values as long as
+        keys, so these end in zeros."""
+        of = self.sizes
+        sizes = of.nope_head_dim, of.value_head_dim
+        made = self.kv_b(latent).view(*latent.shape[:2], -1, sum(sizes))
+        plain, v = torch.split(made, sizes, dim=-1)
+        v = v if of.value_head_dim == of.head_size else F.pad(v, (0, of.head_size - of.value_head_dim))
+        plain = plain.transpose(1, 2)
+        return joined(plain, key.expand(-1, plain.shape[1], -1, -1)), v.transpose(1, 2)
 
     def absorbed(self, q: Tensor, kept: Tensor, here: Boundaries) -> Tensor:
         """The same, [B, H, T, V], of `kept` [B, 1, S, R + P] as they are: what makes keys of latent vectors is multiplied into
         queries, and what makes values of them into the result (section 2.1.2 of the paper)."""
         of, size = self.sizes, kept.shape[-1]
         weight = self.kv_b.weight.view(-1, of.nope_head_dim + of.value_head_dim, of.kv_rank)
-        plain, turned = q.split((of.nope_head_dim, of.rope_head_dim), dim=-1)
-        to_key, to_value = weight.split((of.nope_head_dim, of.value_head_dim), dim=1)
+        plain, turned = torch.split(q, (of.nope_head_dim, of.rope_head_dim), dim=-1)
+        to_key, to_value = torch.split(weight, (of.nope_head_dim, of.value_head_dim), dim=1)
         # Scores are divided by the root of these longer queries' size, and should be by that of D.
         q = torch.cat((plain @ to_key, turned), dim=-1) * (size / of.head_size) ** 0.5
         found = attend(q, kept, kept, here, Scores(self.softcap, self.sinks))[..., : of.kv_rank]
-        return found @ to_value.transpose(1, 2)
+        values: Tensor = found @ to_value.transpose(1, 2)
+        return values
 
     def combined(self, found: Tensor) -> Tensor:
         """What heads [B, H, T, V] write into the stream, [B, T / n, C]."""
@@ -127,8 +130,15 @@ class LatentAttention(nn.Module):
         return row_parallel(self.o, found.transpose(1, 2).reshape(B, T, -1), self.split)
 
 
+def joined(plain: Tensor, turned: Tensor) -> Tensor:
+    """[B, H, T, N] and [B, H, T, P]: [B, H, T, D], in memory position by position, as kernels and the product behind them take it."""
+    return torch.cat((plain.transpose(1, 2), turned.transpose(1, 2)), dim=-1).transpose(1, 2)
+
+
 def absorbs(layer: LatentAttention, new: int, total: int) -> bool:
     """Whether a layer computes less for `new` positions of `total` ones if their keys and values are not made, by products of a head."""
+    if type(layer.kv_b) is not nn.Linear:  # with an adapter it computes more than its weight says
+        return False
     of = layer.sizes
     making = of.kv_rank * (of.nope_head_dim + of.value_head_dim)
     expanded = total * making + new * total * (of.head_size + of.value_head_dim)

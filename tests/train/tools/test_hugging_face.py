@@ -24,7 +24,7 @@ from corpusmill.train.tools.architecture import architecture
 from corpusmill.train.tools.hugging_face import export, load_weights, write_weights
 from corpusmill.train.trainer import train
 from tests.train.conftest import EOS, tokenizer_json
-from tests.train.models import KINDS, MOE, SMALL, SOFTMAX, model_of
+from tests.train.models import KINDS, MLA, MOE, SMALL, SOFTMAX, model_of
 from tests.train.test_commands import command
 
 Make = Callable[..., dict[str, Any]]
@@ -68,6 +68,12 @@ def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
         ({"qk_norm": True, "bias": True}, "model.bias: True"),
         ({"value_embeddings": "all"}, "model.value_embeddings: all"),
         ({"value_residual": True}, "model.value_residual: True"),
+        ({"mla": MLA, "window": 4}, "model.window: 4"),
+        ({"mla": MLA, "nope_every": 2}, "model.nope_every: 2"),
+        ({"mla": MLA, "causal": False}, "model.mla: "),
+        ({"mla": MLA, "moe": SOFTMAX}, "model.moe.scores: softmax"),
+        ({"mla": MLA, "moe": {**MOE, "every": 2}}, "model.moe.every: 2"),
+        ({"mla": MLA, "attention_sinks": True}, "model.attention_sinks: True"),
         ({"attention_softcap": 30.0}, "model.attention_softcap: 30.0"),
         ({"logit_softcap": 30.0}, "model.logit_softcap: 30.0"),
         ({"attention_sinks": True}, "model.attention_sinks: True"),

@@ -88,9 +88,14 @@ def test_gradients_of_latent_attention_are_equal_there(tmp_path: Path, release: 
         assert len(ours) == len(made.parts) == len(found)
         for part in made.parts:
             there, here = found[part.name], theirs(part, ours)
-            assert there.norm() > 1e-3
+            largest = float(there.abs().max())
+            assert largest > 1e-6
             torch.testing.assert_close(
-                there, here, atol=1e-6, rtol=1e-4, msg=lambda m, n=part.name, k=kind: f"{k}: {n}: {m}"
+                there,
+                here,
+                atol=1e-4 * largest,
+                rtol=1e-4,
+                msg=lambda m, n=part.name, k=kind: f"{k}: {n}: {m}",
             )
 
 

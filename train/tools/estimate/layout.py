@@ -18,7 +18,7 @@ from corpusmill.train.optim.make import kind_of
 from corpusmill.train.parallel.pipeline import layers_of
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.model import ModelConfig
+    from corpusmill.schemas.model import MLAConfig, ModelConfig
     from corpusmill.schemas.optim import ParameterKind
     from corpusmill.schemas.parallel import ParallelConfig, Schedule
 
@@ -68,6 +68,7 @@ class Shape:
     windows: Windows = field(default_factory=dict)
     causal: bool = True
     softcap: bool = False  # of the logits of tokens
+    mla: MLAConfig | None = None
     blockwise: bool = False  # attention with capped scores or sinks, which a CPU computes in blocks
 
     @property
@@ -95,6 +96,11 @@ class Shape:
         place = re.compile(r"layers\.(\d+)\.(?:attention|ffn)\.([\w.]+?)(?:\.weight)?$")
         found = ((place.match(w.name), w) for w in self.weights if len(w.shape) > 1)
         return {(int(match[1]), match[2]): w.shape[-2] for match, w in found if match}
+
+    @property
+    def rotated(self) -> float:
+        """Dimensions of a head that rotary positions rotate."""
+        return self.mla.rope_head_dim if self.mla else self.width(0, "q") / self.heads
 
     def normed(self, layer: int) -> bool:
         """Whether the layer norms its queries and keys."""
@@ -141,7 +147,7 @@ def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
         weights.append(Weight(name, tuple(parameter.shape), kind, layer, splits.get(name, ())))
     return Shape(
         tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
-        config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows, config.causal, config.logit_softcap is not None,
+        config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows, config.causal, config.logit_softcap is not None, config.mla,
         config.attention_softcap is not None or config.attention_sinks,
     )  # fmt: skip
 

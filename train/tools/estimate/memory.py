@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from corpusmill.train.model.blockwise import WEIGHTS
 from corpusmill.train.model.flops import Gpu
+from corpusmill.train.tools.estimate import latent
 from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
     activations = kept * layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
     part = layout.tp
-    per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
+    per_token = 16.0 + 8.0 * shape.rotated  # ids and labels, cosine and sine of RoPE
     if work.cpu and shape.blockwise:  # its masks, a byte each, are all layers'
         rows = 1 if work.documents else 1 / work.micro_batch
         per_token += (
@@ -241,7 +242,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         )
         return max(least, (work.budget or 0.0) * most)
     e, dim = work.width, shape.dim
-    q, kv = shape.width(layer, "q"), shape.width(layer, "k")
+    mla = shape.mla
+    q, kv = (0, 0) if mla else (shape.width(layer, "q"), shape.width(layer, "k"))
     copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards
     gated = bool(shape.width(layer, "gate"))
     hidden = _hidden(shape, layer)
@@ -254,12 +256,15 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             stream + (1 if work.compiled else 2) * e * dim
         )  # the compiler sees that the last output is in no gradient
         inner = e * (2 * q + 2 * kv + (1 + gated) * hidden) + heads
+        inner += latent.of_products(mla, shape.heads, e) if mla else 0
     elif work.compiled:
         outer = 2 * (stream + e * dim)
         inner = e * (2 * q + 2 * kv * layout.cp + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
-        casts = 1 if e == 4 or layout.tp > 1 else 3  # tensor parallelism gathers one for all products
+        casts = (
+            1 if e == 4 else 2 if mla else 1 if layout.tp > 1 else 3
+        )  # tensor parallelism gathers one for all products
         ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
         inner = e * (2 * q + 2 * kv * layout.cp + (4 if gated else 2) * hidden) + heads
@@ -267,6 +272,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             rows = 1 if work.documents else 1 / work.micro_batch  # without documents, one for all
             inner += e * work.length * rows * layout.tp  # the mask is not cut
     if work.checkpointing not in ("full", "selective"):
+        if mla:
+            inner += latent.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, layout.cp)
         if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
             inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)
             inner += e * q if work.cpu else 0  # as measured
@@ -371,7 +378,8 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
 
 def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
     """Bytes that a process sends of a micro-batch in a layer, forward and backward, so that all have the keys and values of all."""
-    own = tokens(layout, work) * 2 * shape.width(layer, "k") / layout.tp * work.width
+    numbers = shape.mla.kept if shape.mla else 2 * shape.width(layer, "k") / layout.tp
+    own = tokens(layout, work) * numbers * work.width
     return 2 * (layout.cp - 1) * own
 
 
