@@ -62,7 +62,7 @@ class LatentAttention(nn.Module):
         latent, key = (part[:, None] for part in self.latent(x))
         q = self.queries(x)
         if rope is not None and self.rotated:
-            plain, turned = torch.split(q, (of.nope_head_dim, of.rope_head_dim), dim=-1)
+            plain, turned = torch.split(q, [of.nope_head_dim, of.rope_head_dim], dim=-1)
             plain = plain if self.sharper == 1 else plain * self.sharper
             q, key = joined(plain, rotate(turned, rope)), rotate(key, rope)
         here = within.of(self.local)
@@ -73,7 +73,7 @@ class LatentAttention(nn.Module):
             if here.context is not None:
                 (kept,) = here.context.whole(kept)
                 here = here._replace(context=None)
-            latent, key = torch.split(kept, (of.kv_rank, of.rope_head_dim), dim=-1)
+            latent, key = torch.split(kept, [of.kv_rank, of.rope_head_dim], dim=-1)
             if within.cache is not None and absorbs(self, q.shape[2], kept.shape[2]):
                 return self.combined(self.absorbed(q, kept, here)), None
         k, v = self.expanded(latent[:, 0], key)
@@ -92,7 +92,7 @@ class LatentAttention(nn.Module):
 
     def latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Of the stream x [B, T / n, C]: the latent vectors [B, T, R], and the keys before their rotation, [B, T, P]."""
-        sizes = self.sizes.kv_rank, self.sizes.rope_head_dim
+        sizes = [self.sizes.kv_rank, self.sizes.rope_head_dim]
         low, key = torch.split(self.kv_a(x), sizes, dim=-1)
         latent = self.kv_a_norm(low).to(low.dtype)
         if self.split.size == 1:
@@ -104,7 +104,7 @@ class LatentAttention(nn.Module):
         """Keys and values, [B, H, S, D] each, of latent vectors [B, S, R] and rotated keys [B, 1, S, P]: kernels have values as long as
         keys, so these end in zeros."""
         of = self.sizes
-        sizes = of.nope_head_dim, of.value_head_dim
+        sizes = [of.nope_head_dim, of.value_head_dim]
         made = self.kv_b(latent).view(*latent.shape[:2], -1, sum(sizes))
         plain, v = torch.split(made, sizes, dim=-1)
         v = v if of.value_head_dim == of.head_size else F.pad(v, (0, of.head_size - of.value_head_dim))
@@ -112,12 +112,12 @@ class LatentAttention(nn.Module):
         return joined(plain, key.expand(-1, plain.shape[1], -1, -1)), v.transpose(1, 2)
 
     def absorbed(self, q: Tensor, kept: Tensor, here: Boundaries) -> Tensor:
-        """The same, [B, H, T, V], of `kept` [B, 1, S, R + P] as they are: what makes keys of latent vectors is multiplied into
+        """Attention, [B, H, T, V], of q [B, H, T, D] on `kept` [B, 1, S, R + P] as they are: what makes keys of latent vectors is multiplied into
         queries, and what makes values of them into the result (section 2.1.2 of the paper)."""
         of, size = self.sizes, kept.shape[-1]
         weight = self.kv_b.weight.view(-1, of.nope_head_dim + of.value_head_dim, of.kv_rank)
-        plain, turned = torch.split(q, (of.nope_head_dim, of.rope_head_dim), dim=-1)
-        to_key, to_value = torch.split(weight, (of.nope_head_dim, of.value_head_dim), dim=1)
+        plain, turned = torch.split(q, [of.nope_head_dim, of.rope_head_dim], dim=-1)
+        to_key, to_value = torch.split(weight, [of.nope_head_dim, of.value_head_dim], dim=1)
         # Scores are divided by the root of these longer queries' size, and should be by that of D.
         q = torch.cat((plain @ to_key, turned), dim=-1) * (size / of.head_size) ** 0.5
         found = attend(q, kept, kept, here, Scores(self.softcap, self.sinks))[..., : of.kv_rank]
