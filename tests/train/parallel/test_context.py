@@ -161,10 +161,7 @@ def test_the_tracked_peak_of_steps_on_shared_sequences_is_estimated() -> None:
         assert found.total == pytest.approx(int(line), rel=0.05)
 
 
-def test_what_a_process_keeps_of_shared_sequences_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "corpusmill.train.tools.estimate.memory.WEIGHTS", 0
-    )  # which the backward pass alone has
+def test_what_a_process_keeps_of_shared_sequences_is_estimated() -> None:
     done = launch(2, f"{__name__}:measured")
     assert done.returncode == 0, done.stderr
     assert done.outputs[0] == done.outputs[1]

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from corpusmill.train.model.blockwise import WEIGHTS
 from corpusmill.train.model.flops import Gpu
+from corpusmill.train.tools.estimate import latent
 from corpusmill.train.tools.estimate.further import of_further
+from corpusmill.train.tools.estimate.in_blocks import of_backward
 from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight, divisors
 
 if TYPE_CHECKING:
@@ -83,9 +84,8 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
     activations = kept * layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
     part = layout.tp
-    per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
-    ring = layout.ring and layout.cp > 1
-    if work.cpu and shape.blockwise and not ring:  # its masks, a byte each, are all layers'
+    per_token = 16.0 + 8.0 * shape.rotated  # ids and labels, cosine and sine of RoPE
+    if work.cpu and shape.blockwise and not layout.passing:  # its masks, a byte each, are all layers'
         rows = 1 if work.documents else 1 / work.micro_batch
         per_token += (
             work.length * rows * len({masked(shape, replace(work, documents=False), n) for n in layers})
@@ -107,24 +107,12 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         whole = replace(work, checkpointing="none")
         again = max(layer_activations(shape, layout, whole, layer) for layer in layers)
         activations += max(again - logits, 0.0)
-    if ring or (work.cpu and shape.blockwise):
+    if layout.passing or (work.cpu and shape.blockwise):
         # In the backward pass of the last layer's attention: what its feed-forward and the loss kept is gone.
-        keys = work.length / layout.cp if ring else work.length
-        weights = min(WEIGHTS, tokens(layout, work) * shape.heads / part * keys)
         gone = tokens(layout, work) * work.width * _feed_forward(shape, layers[-1]) / part
-        blocks = weights * (3 * MASTER + (work.width if work.width < MASTER else 0))
-        if ring:
-            blocks += travelling(shape, layout, work, layers[-1])
-        activations += max(blocks - logits - gone, 0.0)
+        blocks = of_backward(shape, layout, layers[-1], tokens(layout, work), work.length, work.width)
+        states = states._replace(buffers=states.buffers + max(blocks - logits - gone, 0.0))
     return states._replace(activations=activations + per_token * tokens(layout, work), logits=logits)
-
-
-def travelling(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
-    """Bytes that exist while keys and values come by in the backward pass: theirs, and the next process's; their gradients, of a part
-    and summed in float32, on the way out and on the way in; the queries' in float32."""
-    q, kv = shape.width(layer, "q"), 2 * shape.width(layer, "k")
-    per_token = (3 * kv + q) * work.width + (2 * kv + q) * MASTER
-    return per_token * tokens(layout, work) / layout.tp
 
 
 def tokens(layout: Layout, work: Work) -> int:
@@ -257,9 +245,9 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         )
         return max(least, (work.budget or 0.0) * most)
     e, dim = work.width, shape.dim
-    q, kv = shape.width(layer, "q"), shape.width(layer, "k")
-    ring = layout.ring and layout.cp > 1
-    whole = 1 if ring else layout.cp  # of how many processes' keys
+    mla = shape.mla
+    q, kv = (0, 0) if mla else (shape.width(layer, "q"), shape.width(layer, "k"))
+    whole = 1 if layout.passing else layout.cp  # of how many processes' keys
     copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards
     gated = bool(shape.width(layer, "gate"))
     hidden = _hidden(shape, layer)
@@ -272,22 +260,32 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             stream + (1 if work.compiled else 2) * e * dim
         )  # the compiler sees that the last output is in no gradient
         inner = e * (2 * q + 2 * kv + (1 + gated) * hidden) + heads
+        inner += latent.of_products(mla, shape.heads, e) if mla else 0
     elif work.compiled:
         outer = 2 * (stream + e * dim)
         inner = e * (2 * q + 2 * kv * whole + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
-        casts = 1 if e == 4 or layout.tp > 1 else 3  # tensor parallelism gathers one for all products
+        casts = (
+            1 if e == 4 else 2 if mla else 1 if layout.tp > 1 else 3
+        )  # tensor parallelism gathers one for all products
         ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
         inner = e * (2 * q + 2 * kv * whole + (4 if gated else 2) * hidden) + heads
-        if work.cpu and not ring and not shape.blockwise and (layout.cp > 1 or masked(shape, work, layer)):
+        if (
+            work.cpu
+            and not layout.passing
+            and not shape.blockwise
+            and (layout.cp > 1 or masked(shape, work, layer))
+        ):
             rows = 1 if work.documents else 1 / work.micro_batch  # without documents, one for all
             inner += e * work.length * rows * layout.tp  # the mask is not cut
     if work.checkpointing not in ("full", "selective"):
+        if mla:
+            inner += latent.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, layout.cp)
         if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
             inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)
-            inner += e * q if work.cpu and not ring else 0  # as measured
+            inner += e * q if work.cpu and not layout.passing else 0  # as measured
         if shape.dropout:
             outer += 2 * dim
         if shape.width(layer, "value_embedding"):  # the vectors that were looked up
@@ -389,9 +387,10 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
 
 def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
     """Bytes that a process sends of a micro-batch in a layer, forward and backward, so that all have the keys and values of all."""
-    numbers = tokens(layout, work) * 2 * shape.width(layer, "k") / layout.tp
-    sums = MASTER * layout.cp * numbers if layout.ring and layout.cp > 1 else 0
-    return 2 * (layout.cp - 1) * numbers * work.width + sums
+    numbers = shape.mla.kept if shape.mla else 2 * shape.width(layer, "k") / layout.tp
+    count = tokens(layout, work) * numbers
+    sums = MASTER * layout.cp * count if layout.passing else 0
+    return 2 * (layout.cp - 1) * count * work.width + sums
 
 
 def layers_of_stage(shape: Shape, layout: Layout) -> list[int]:
