@@ -1,5 +1,5 @@
 """One process of several that share sequences: prints as JSON the bytes that a forward pass keeps, the peak of the process, and the
-seconds of forward and backward. argv: length, rounds."""
+seconds of forward and backward. argv: length, rounds, whether in a ring."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VOCABULARY = 8192
 MODEL: dict[str, Any] = {"dim": 256, "layers": 4, "heads": 8, "kv_heads": 2, "loss_chunk": 512}
 
 
-def config_of(length: int, processes: int) -> Any:
+def config_of(length: int, processes: int, ring: bool = False) -> Any:
     """Of a model whose sequences so many processes share."""
     from corpusmill.schemas.training import TrainConfig
 
@@ -29,7 +29,7 @@ def config_of(length: int, processes: int) -> Any:
         "threads": 1,
         "device": "cpu",
     }
-    return TrainConfig.model_validate({**given, "parallel": {"context": processes}})
+    return TrainConfig.model_validate({**given, "parallel": {"context": processes, "ring": ring}})
 
 
 def rows(length: int) -> dict[str, torch.Tensor]:
@@ -46,8 +46,8 @@ def main() -> None:
     from corpusmill.train.parallel.mesh import join
     from corpusmill.train.parallel.model import build
 
-    length, rounds = int(sys.argv[1]), int(sys.argv[2])
-    config = config_of(length, int(os.environ.get("WORLD_SIZE", "1")))
+    length, rounds, ring = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "ring"
+    config = config_of(length, int(os.environ.get("WORLD_SIZE", "1")), ring)
     world = join(config)
     model = build(config, VOCABULARY, world)
     model.train()

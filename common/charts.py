@@ -267,7 +267,7 @@ STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:52rem;margin:2rem auto;padding:0 1rem}
 svg{width:100%;height:auto}text{font:12px system-ui,sans-serif;fill:var(--ink)}
 .grid-line{stroke:var(--soft);stroke-width:.5}.line{fill:none;stroke:var(--line);stroke-width:2}.faint{stroke-width:1;opacity:.4}
-.mark{stroke:var(--mark);stroke-dasharray:4 3}.dot{fill:var(--line)}.best{fill:var(--mark)}.pruned{fill:none;stroke:var(--bad)}
+.band{fill:var(--soft);opacity:.35}.mark{stroke:var(--mark);stroke-dasharray:4 3}.dot{fill:var(--line)}.best{fill:var(--mark)}.pruned{fill:none;stroke:var(--bad)}
 div{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 td,th{border-bottom:1px solid var(--soft);padding:.2rem .7rem;text-align:left}
 """

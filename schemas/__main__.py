@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent / "json"
 
 def models() -> dict[str, type[BaseModel]]:
     """File name -> the model whose JSON Schema it holds."""
+    from corpusmill.schemas.ablation import Ablation
     from corpusmill.schemas.compression import Compression
     from corpusmill.schemas.continual import Phase
     from corpusmill.schemas.conversations import Conversations
@@ -130,6 +131,7 @@ def models() -> dict[str, type[BaseModel]]:
         Report,
         Publication,
         About,
+        Ablation,
     )
     return {f"{model.__name__}.json": model for model in found}
 

@@ -125,6 +125,10 @@ class AdapterConfig(Strict):
             raise ValueError(
                 "model.moe keeps its experts in stacks, which adapters are not written for: leave out adapter or model.moe"
             )
+        if model.mtp is not None:
+            raise ValueError(
+                "model.mtp trains layers that generation does not use: set it to null (init_from leaves them behind)"
+            )
         if precision == "fp8":
             raise ValueError("precision fp8 rounds the frozen weights at every use: set precision to bf16")
         if "gate" in (self.targets or ()) and model.activation != "swiglu":

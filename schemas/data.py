@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from corpusmill.schemas.continual import ReplayConfig
 from corpusmill.schemas.conversations import ConversationConfig
+from corpusmill.schemas.curriculum import CurriculumConfig
 from corpusmill.schemas.manifest import Strict
 from corpusmill.schemas.masking import InfillConfig, MaskingConfig
 
@@ -157,6 +158,11 @@ class DataConfig(Mixture):
     fold: FoldConfig | None = Field(
         default=None, description="for cross-validation: documents that are not trained on; null: all are"
     )
+    curriculum: CurriculumConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="in the first steps, easy sequences come first; null: all are shuffled",
+    )
     masking: MaskingConfig | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
@@ -194,7 +200,7 @@ class DataConfig(Mixture):
         for key, value, wanted in (
             ("packing", self.packing, "windows"), ("cross_documents", self.cross_documents, False),
             ("sequence_ramp", self.sequence_ramp, {}), ("fold", self.fold, None),
-            ("replay", self.replay, None),
+            ("replay", self.replay, None), ("curriculum", self.curriculum, None),
         ):  # fmt: skip
             if value != wanted:
                 raise ValueError(f"{key}: conversations are packed in rows of whole ones: leave {key} out")

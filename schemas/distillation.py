@@ -32,6 +32,13 @@ class DistillationConfig(Strict):
         default=1.0, gt=0, le=1, description="of the divergence; the rest is the cross entropy of the labels"
     )
 
+    def check(self, model: ModelConfig) -> None:
+        """Raises `ValueError`, with the key to change, for losses of the student that a distillation does not have."""
+        if model.z_loss:
+            raise ValueError("distillation: has no z-loss: set model.z_loss to 0")
+        if model.mtp:
+            raise ValueError("distillation: has no further tokens: set model.mtp to null")
+
 
 class StoreSettings(Strict):
     """What is kept of a teacher's distribution of a label."""

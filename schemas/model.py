@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from corpusmill.schemas.latent import MLAConfig
 from corpusmill.schemas.manifest import Strict
 
 # What a preset sets where the config says nothing.
@@ -78,68 +79,6 @@ class MoEConfig(Strict):
                 f"top_k {self.top_k} exceeds experts {self.experts}: set top_k to {self.experts}"
             )
         return self
-
-
-class MLAConfig(Strict):
-    """Multi-head latent attention (DeepSeek-V2 2024): keys and values of all heads are made of one short vector of their position, and
-    of one rotated key, which are all that generation keeps. The defaults are DeepSeek-V3's."""
-
-    kv_rank: int = Field(default=512, ge=1, description="size of the vector that keys and values are made of")
-    q_rank: int | None = Field(
-        default=None,
-        ge=1,
-        description="size of such a vector for queries (DeepSeek-V3: 1536); null: they are made of the residual stream",
-    )
-    nope_head_dim: int = Field(
-        default=128, ge=1, description="of queries and keys, dimensions without rotation"
-    )
-    rope_head_dim: int = Field(
-        default=64, ge=2, description="rotated dimensions; of keys the same for all heads"
-    )
-    value_head_dim: int = Field(default=128, ge=1, description="of values")
-
-    @model_validator(mode="after")
-    def sizes(self) -> MLAConfig:
-        if self.rope_head_dim % 2:
-            raise ValueError(
-                f"rope_head_dim {self.rope_head_dim} is odd, and RoPE rotates pairs: set it to {self.rope_head_dim + 1}"
-            )
-        if self.value_head_dim > self.head_size:
-            raise ValueError(
-                f"value_head_dim {self.value_head_dim} exceeds nope_head_dim + rope_head_dim = {self.head_size}, as which kernels compute"
-                f" values: set it to {self.head_size} or less"
-            )
-        return self
-
-    @property
-    def head_size(self) -> int:
-        """Dimensions of a head's queries and keys."""
-        return self.nope_head_dim + self.rope_head_dim
-
-    @property
-    def kept(self) -> int:
-        """Numbers that generation keeps of a position in a layer."""
-        return self.kv_rank + self.rope_head_dim
-
-    def check(self, model: ModelConfig) -> None:
-        """Raises `ValueError`, with the key to change, for what a model cannot have beside it."""
-        apart: tuple[tuple[str, Any, str], ...] = (
-            ("head_dim", None, "has sizes of its own (mla.nope_head_dim, rope_head_dim, value_head_dim)"),
-            ("kv_heads", None, "gives each head keys and values of its own, and keeps none of them"),
-            ("positions", "rope", "rotates a part of each key"),
-            ("bias", False, "has no biases"),
-            ("qk_norm", False, "norms the vectors that queries and keys are made of"),
-            ("value_embeddings", "none", "keeps no values, to which vectors of tokens would be added"),
-            ("value_residual", False, "keeps no values, with which those of other layers would be mixed"),
-            ("mup_base_width", None, "has ranks that need not grow with dim, as muP's rule takes it"),
-        )
-        for key, wanted, why in apart:
-            found = getattr(model, key)
-            if found != wanted and not (key == "kv_heads" and found == model.heads):
-                raise ValueError(
-                    f"{key} {str(found).lower()}: mla {why}: set {key} to {'null' if wanted is None else str(wanted).lower()}, or leave"
-                    " mla out"
-                )
 
 
 class ModelConfig(Strict):
@@ -233,6 +172,19 @@ class ModelConfig(Strict):
         exclude_if=_none,
         description="with `mup_base_width`: that model's head_dim, where it was another one; null: the same, and width is heads",
     )
+    mtp: int | None = Field(
+        default=None,
+        ge=1,
+        le=8,
+        exclude_if=_none,
+        description="tokens after the next that training predicts as well, by a layer each (multi-token prediction; DeepSeek-V3: 1)",
+    )
+    mtp_weight: float = Field(
+        default=0.3,
+        gt=0,
+        exclude_if=lambda value: value == 0.3,
+        description="with `mtp`: weight of their mean loss beside the next token's (DeepSeek-V3: 0.3, later 0.1)",
+    )
     tie_embeddings: bool = True
     reward_head: bool = Field(
         default=False,
@@ -298,6 +250,9 @@ class ModelConfig(Strict):
             raise ValueError(
                 "logit_softcap caps the logits of tokens, and reward_head has none: leave one of them out"
             )
+        if self.mtp and (self.reward_head or not self.causal):
+            what = "reward_head predicts none" if self.reward_head else "causal is false"
+            raise ValueError(f"mtp predicts tokens after the next, and {what}: set mtp to null")
         if self.nope_every and self.positions != "rope":
             raise ValueError(
                 "nope_every leaves rotary positions out, and positions is 'learned': set positions to rope or nope_every to null"
@@ -314,6 +269,11 @@ class ModelConfig(Strict):
                 f" {self.layers - 1} or less"
             )
         return self
+
+    @property
+    def auxiliary(self) -> str | None:
+        """A key by which losses beside that of the next token are added to it token by token; None: there is none."""
+        return next((key for key in ("z_loss", "mtp", "moe") if getattr(self, key)), None)
 
     @property
     def key_value_heads(self) -> int:
@@ -358,16 +318,17 @@ class ModelConfig(Strict):
     def has_experts(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, is a mixture of experts."""
         moe = self.moe
-        return moe is not None and layer >= moe.first and (layer - moe.first) % moe.every == 0
+        return moe is not None and self.layers > layer >= moe.first and (layer - moe.first) % moe.every == 0
 
     def has_value_embedding(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, adds an embedding of the token to its values."""
         every = {"none": 0, "alternate": 2, "all": 1}[self.value_embeddings]
-        return bool(every) and (self.layers - 1 - layer) % every == 0
+        return bool(every) and layer < self.layers and (self.layers - 1 - layer) % every == 0
 
     def is_local(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, attends within `window`."""
-        return self.window is not None and not (self.global_every and (layer + 1) % self.global_every == 0)
+        within = layer < self.layers and self.window is not None  # those of `mtp` are not local
+        return within and not (self.global_every and (layer + 1) % self.global_every == 0)
 
     @property
     def windows(self) -> dict[int, int]:
@@ -376,7 +337,7 @@ class ModelConfig(Strict):
 
     def is_rotated(self, layer: int) -> bool:
         """Whether layer `layer`, counted from 0, has rotary positions."""
-        nope = self.nope_every and (layer + 1) % self.nope_every == 0
+        nope = self.nope_every and layer < self.layers and (layer + 1) % self.nope_every == 0
         return self.positions == "rope" and not nope
 
     def padded(self, vocab_size: int) -> int:

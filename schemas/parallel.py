@@ -41,6 +41,11 @@ class ParallelConfig(Strict):
         exclude_if=lambda value: value == 1,
         description="processes that share each sequence, of whose keys and values all are gathered (long context)",
     )
+    ring: bool = Field(
+        default=False,
+        exclude_if=lambda value: not value,
+        description="with `context`: keys and values pass from process to process instead, which none then has all of",
+    )
     pipeline: int = Field(default=1, ge=1, description="stages of layers")
     expert: int = Field(default=1, ge=1, description="sharding processes among which the experts are divided")
     schedule: Schedule = Field(default="1f1b", description="order of a pipeline's micro-batches")
@@ -58,6 +63,10 @@ class ParallelConfig(Strict):
             raise ValueError(
                 f"replicate {self.replicate} has nothing to shard within its groups: set zero to 1, 2 or 3, or"
                 " replicate to 1"
+            )
+        if self.ring and self.context == 1:
+            raise ValueError(
+                "ring: no processes share a sequence: set context to 2 or more, or leave ring out"
             )
         if self.zero == 0 and self.expert > 1:
             raise ValueError(
@@ -93,6 +102,12 @@ class ParallelConfig(Strict):
             if whole % count:
                 fit = next(n for n in range(count, 0, -1) if whole % n == 0)
                 raise ValueError(f"{key} {count} does not divide {name} {whole}: set {key} to {fit}")
+        if model.mtp and (self.pipeline > 1 or self.context > 1):
+            key = "pipeline" if self.pipeline > 1 else "context"
+            raise ValueError(
+                f"{key} {getattr(self, key)}: model.mtp needs embeddings and whole sequences where the last layer is: set {key} to 1,"
+                " or model.mtp to null"
+            )
         if self.context > 1:
             self._check_context(model, lengths, whole_rows)
         if self.expert > 1 and not moe:

@@ -44,14 +44,15 @@ class RegularizationConfig(Strict):
         return self
 
     def check(self, model: ModelConfig, parallel: ParallelConfig) -> None:
-        """Raises `ValueError`, with the key to change, for what the second pass of `adversarial` cannot be made with."""
+        """Raises `ValueError`, with the key to change, for what `label_smoothing` and the second pass of `adversarial` cannot be made with."""
+        if self.label_smoothing and model.mtp:
+            raise ValueError("label_smoothing: is of the next token alone: leave it or model.mtp out")
         if not self.adversarial:
             return
         if parallel.tensor > 1 or parallel.pipeline > 1:
             raise ValueError(
                 "adversarial: needs whole rows in one process: set parallel.tensor and parallel.pipeline to 1"
             )
-        if model.z_loss or model.moe:
-            raise ValueError(
-                "adversarial: would count model.z_loss and model.moe twice: leave it or them out"
-            )
+        if model.auxiliary:
+            what = "model.mtp" if model.mtp else "model.z_loss and model.moe"
+            raise ValueError(f"adversarial: would count {what} twice: leave it or them out")

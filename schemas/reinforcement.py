@@ -100,9 +100,8 @@ class ReinforcementConfig(Strict):
                 "guard.enabled: the guard takes a gradient for a spike that is far above the median, which is 0 where most groups of answers"
                 " have equal rewards: set it to false"
             )
-        if model.z_loss or model.moe:
-            key = "model.z_loss" if model.z_loss else "model.moe"
-            raise ValueError(f"reinforcement: has no auxiliary losses: leave {key} out")
+        if model.auxiliary:
+            raise ValueError(f"reinforcement: has no auxiliary losses: leave model.{model.auxiliary} out")
         if layout.zero or layout.tensor > 1 or layout.pipeline > 1:
             raise ValueError(
                 "reinforcement: each process generates with the whole model: set parallel.zero to 0, parallel.tensor and"

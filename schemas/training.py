@@ -68,7 +68,7 @@ class WatchConfig(Strict):
 # Keys that a run may be continued with another value of if it says so (`may_change`): the next step reads them again.
 OnRequest = Literal[
     "optimizer.lr", "optimizer.muon_lr", "optimizer.weight_decay", "optimizer.betas", "optimizer.eps",
-    "optimizer.grad_clip", "optimizer.grad_clip_value", "optimizer.momentum", "schedule.floor", "model.dropout", "model.z_loss",
+    "optimizer.grad_clip", "optimizer.grad_clip_value", "optimizer.momentum", "schedule.floor", "model.dropout", "model.z_loss", "model.mtp_weight",
 ]  # fmt: skip
 
 
@@ -215,8 +215,8 @@ class TrainConfig(Strict):
         if self.model.reward_head and (self.adapter is not None or self.evaluation.tasks):
             key = "adapter" if self.adapter is not None else "evaluation.tasks"
             raise ValueError(f"{key}: a reward model has none: leave it out")
-        if self.model.z_loss or self.model.moe:
-            key = "model.z_loss" if self.model.z_loss else "model.moe"
+        if self.model.auxiliary:
+            key = f"model.{self.model.auxiliary}"
             raise ValueError(
                 f"objective: {self.objective.loss} differentiates no sum of the losses of tokens, to which {key} adds: leave {key} out"
             )
@@ -233,8 +233,7 @@ class TrainConfig(Strict):
             )
         if self.distillation is None:
             return self
-        if self.model.z_loss:
-            raise ValueError("distillation: has no z-loss: set model.z_loss to 0")
+        self.distillation.check(self.model)
         return self
 
     @model_validator(mode="after")

@@ -72,15 +72,16 @@ class Recipe:
         scheduler: str | None = None,
         quiet: bool = True,
         replace: bool = False,
+        folders: dict[str, Folder] | None = None,
     ) -> Finished:
         """Run what is not finished and valid; resumes what a killed run left.
 
         `workers`: processes on this machine, 0: this process, default: the recipe's; else the cores, or this process for up
         to 16 MB of text. `scheduler`: the address of a Dask cluster. `replace`: the finished run of another recipe may be
-        made again in its place. A program that starts processes needs `if __name__ == "__main__":`. Raises `UserError` for a
+        made again in its place. `folders`: places of single stages, such as those of another run that has the same. A program that starts processes needs `if __name__ == "__main__":`. Raises `UserError` for a
         recipe that cannot run, `WorkError` for input or storage that fails.
         """
-        return self._run(self.config.output_url, workers, scheduler, quiet, replace=replace)
+        return self._run(self.config.output_url, workers, scheduler, quiet, folders, replace)
 
     def run_stage(
         self, output: str, *, workers: int | None = None, quiet: bool = True, replace: bool = False

@@ -19,6 +19,7 @@ def build(word: str = "") -> typer.Typer:
     """The command line: of the command `word` alone, if there is one of this name, since each takes Typer some ms."""
     import typer
 
+    from corpusmill.ablate.command import EXAMPLE, ablate
     from corpusmill.pipeline.commands.stages import register as register_pipeline
     from corpusmill.pipeline.commands.tokenizer import SMALL_MODELS
     from corpusmill.small_models import small_models
@@ -49,6 +50,7 @@ def build(word: str = "") -> typer.Typer:
 
     register_pipeline(app)
     register_trainer(app)
+    app.command("ablate", epilog=f"Example: {EXAMPLE}")(ablate)
     keep_alone(app, word)
     _unwrapped(app)
     return app

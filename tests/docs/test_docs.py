@@ -164,7 +164,7 @@ def test_each_search_of_where_is_what_finds_its_file() -> None:
         r"^\| ([^|]+) \| `([^`]+)` \| `([^`]+)` \|$", text.partition("## Where is what")[2], re.MULTILINE
     )
     assert len(rows) == 22
-    folders = ("common", "schemas", "pipeline", "train", "configs")
+    folders = ("common", "schemas", "pipeline", "train", "ablate", "configs")
     files = {
         name(file): file.read_text(encoding="utf-8")
         for folder in folders
@@ -191,7 +191,7 @@ def test_the_page_on_changing_the_model_names_what_there_is() -> None:
     rows = re.findall(
         r"^\| [^|`]+ \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", text, re.MULTILINE
     )
-    assert len(rows) == 9
+    assert len(rows) == 11
     for schema, module, place, test in rows:
         assert schema == "schemas/model.py" and test.startswith("tests/") and (ROOT / test).exists(), test
         assert f"{place}(" in (ROOT / module).read_text(encoding="utf-8"), (module, place)

@@ -22,6 +22,7 @@ from tests.conftest import ROOT
 from tests.e2e.cli import corpusmill, started
 
 COMMANDS = [
+    "ablate",
     "init", "warmup", "run", "ingest", "filter", "dedup", "redact", "tokenizer", "shard", "report", "why", "verify", "classifier",
     "signals", "what-if", "parity", "decontaminate", "passages", "dedup-plan", "train", "evaluate", "generate", "plan", "batch", "trace",
     "find", "compare", "takedown", "publish", "expire", "plan-run", "shard-export", "checkpoint", "estimate", "lr-find", "search",
@@ -47,6 +48,23 @@ print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
     assert all(command in result.stdout for command in COMMANDS)
 
 
+def test_a_typing_error_in_a_training_config_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text("name: x\nmodel: {dmi: 3}\ndata: {shards: y}\n")
+    code = f"""
+import sys
+sys.argv = ["corpusmill", "train", {str(tmp_path / "train.yaml")!r}]
+from corpusmill.__main__ import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 2, end.code
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, last = result.stderr.splitlines()
+    assert "model.dmi: unknown key; did you mean 'dim'?" in first and last == "[]"
+
+
 def test_a_run_with_nothing_to_do_imports_what_it_looks_with(quickstart_run: Path, tmp_path: Path) -> None:
     shutil.copytree(quickstart_run, tmp_path / "run")
     code = f"""
@@ -66,6 +84,7 @@ print("imported:", [name for name in {(*HEAVY, "pandas", "jsonschema")!r} if nam
     assert result.stderr.splitlines()[-1] == "imported: ['pyarrow', 'numpy']"
 
 
+@pytest.mark.usefixtures("quickstart_run")  # by which all kernels are compiled: compiling imports SciPy
 def test_a_small_run_imports_no_more_than_its_stages_need(tmp_path: Path) -> None:
     recipe = f"""
 name: small

@@ -131,7 +131,7 @@ def test_one_name_is_put_on_the_import_path(installed: Installed) -> None:
 
 def test_the_wheel_holds_every_file_of_the_packages(installed: Installed) -> None:
     tracked = subprocess.run(
-        ["git", "ls-files", "common", "schemas", "pipeline", "train", "configs"], cwd=ROOT, capture_output=True,
+        ["git", "ls-files", "common", "schemas", "pipeline", "train", "ablate", "configs"], cwd=ROOT, capture_output=True,
         text=True, check=True,
     ).stdout.split()  # fmt: skip
     held = set(zipfile.ZipFile(installed.wheel).namelist())

@@ -22,6 +22,7 @@ SMOOTH = {"label_smoothing": 0.1}
         ({"model": {"reward_head": True, "logit_softcap": 30.0}}, "model: logit_softcap caps the logits of tokens"),
         ({"model": {"logit_softcap": 30.0}, "regularization": SMOOTH}, "regularization.label_smoothing: computes with logits"),
         ({"model": {"logit_softcap": 30.0}, "distillation": TEACHER}, "distillation: computes with logits"),
+        ({"parallel": {"ring": True}}, "parallel: ring: no processes share a sequence: set context to 2 or more"),
         ({"parallel": {"context": 2}, "regularization": SMOOTH}, "parallel: context 2 cuts sequences, and regularization needs"),
     ],
 )  # fmt: skip

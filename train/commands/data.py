@@ -40,6 +40,10 @@ def plan(
             f"from step {stage['from_step']:,}: {stage['global_batch']:,} sequences of {stage['sequence_length']:,} tokens,"
             f" the mixture exact in every {stage['lanes']:,}"
         )
+    for name, row in result["sources"].items():
+        if "curriculum" in row:
+            draws, part = row["curriculum"]["draws"], row["curriculum"]["part_at_end"]
+            typer.echo(f"{name}: easy sequences first in {draws:,} draws; at the end {part:.0%} may be drawn")
     typer.echo(f"{result['tokens']:,} tokens in {result['steps']:,} steps")
     if result["tokens_skipped"]:
         typer.echo(f"skipped: {result['tokens_skipped']:,} tokens")
@@ -117,6 +121,9 @@ def estimate(
         int | None, typer.Option(min=1, help="data-parallel processes that share the experts")
     ] = None,
     cp: Annotated[int | None, typer.Option(min=1, help="processes that share each sequence")] = None,
+    ring: Annotated[
+        bool | None, typer.Option("--ring/--gather", help="how these exchange keys and values")
+    ] = None,
     zero: Annotated[int | None, typer.Option(min=0, max=3, help="ZeRO stage")] = None,
     replicate: Annotated[
         int | None, typer.Option(min=1, help="groups that each shard within themselves")
@@ -155,7 +162,7 @@ def estimate(
 
     loaded = load(TrainConfig, config, set_)
     given: dict[str, Any] = {
-        "tp": tp, "pp": pp, "ep": ep, "cp": cp, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
+        "tp": tp, "pp": pp, "ep": ep, "cp": cp, "ring": ring, "zero": zero, "replicate": replicate, "schedule": schedule, "chunks": chunks
     }  # fmt: skip
     layout = replace(Layout.of(loaded.parallel), **{k: v for k, v in given.items() if v is not None})
     terms = Terms(

@@ -32,10 +32,12 @@ def train(
     """Train a model from a shard set, or go on where it stopped."""
     from corpusmill.common.config import load
     from corpusmill.schemas.training import TrainConfig
-    from corpusmill.train.trainer import train as run
 
     chosen = [*(set_ or []), *([f"log.profile={profile}"] if profile else [])]
-    result = run(load(TrainConfig, config, chosen), replay)
+    found = load(TrainConfig, config, chosen)
+    from corpusmill.train.trainer import train as run  # after the config: PyTorch takes seconds
+
+    result = run(found, replay)
     if json_ and result:
         print_json(result)
 
@@ -173,6 +175,7 @@ def export(
         lines = [
             f"{result['output']}: {result['architecture']} of step {result['step']}, {result['files']} file(s) of weights"
         ]
+        lines += [f"note: left out: {result['left_out']}"] if "left_out" in result else []
     if json_:
         print_json(result)
     else:

@@ -53,15 +53,20 @@ def held_out(
 
 
 def document_ids(source: Listed) -> Iterator[pa.Array]:
-    """The ids of the documents of each block, in their order. Raises `WorkError` for a list that is not as published."""
+    """The ids of the documents of each block, in their order. Raises what `block_documents` does."""
+    for member in block_documents(source):
+        yield pa.array([bytes.fromhex(one) for one in member.doc_ids], ID)
+
+
+def block_documents(source: Listed) -> Iterator[BlockDocuments]:
+    """The list of each block's documents. Raises `WorkError` for one that is not as published."""
     places = [(shard.url, block.json_offset, block.json_size) for shard, block in source.blocks]
     for (_, block), data in zip(source.blocks, source.folder.read_ranges(places), strict=True):
         if checksum(data) != block.json_xxh3:
             raise WorkError(
                 f"{source.folder}: block {block.key}: its list of documents is damaged (checksum differs)"
             )
-        member = BlockDocuments.from_json(data, block.key)
-        yield pa.array([bytes.fromhex(one) for one in member.doc_ids], ID)
+        yield BlockDocuments.from_json(data, block.key)
 
 
 def clustered(ledger: Folder, probe: list[pa.Scalar]) -> tuple[pa.Array, pa.Array]:

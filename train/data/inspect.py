@@ -18,7 +18,8 @@ from corpusmill.common.token_text import TokenText
 from corpusmill.schemas.data import FetchConfig
 from corpusmill.schemas.shards import BlockDocuments
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train.data.fetch import BlockData, Blocks
+from corpusmill.train.data.curriculum import Curriculum
+from corpusmill.train.data.fetch import BlockData, Blocks, Key
 from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.data.order import order
 from corpusmill.train.data.pack import Piece, best_fit
@@ -35,7 +36,7 @@ def describe_batch(
     """The batch of optimizer step `step` (counted from 1, as in metrics.jsonl), or a rank's part of it.
 
     Per sequence: slot, n, source, epoch, shard, block, the token ranges of the block that are its labels (half open;
-    one for consecutive tokens, several for packed documents), and its documents with the range of characters of the
+    one for consecutive tokens, several for packed documents), under a curriculum its value of the signal, and its documents with the range of characters of the
     cleaned text that these labels are; with `text`, its tokens decoded. A run that was rolled back skips data that
     its config does not name: see `corpusmill.train.guard.journal.of_run`. Raises `UserError` for an impossible rank.
     """
@@ -80,6 +81,7 @@ def describe(
         member = members[key]
         starts = np.array([*member.token_starts, len(data[key].tokens)])
         parts = plan.sequence_length // stage.length
+        difficulty = difficulty_of(plan, key, sequence)
         for part, row in enumerate(_rows(plan, stage.length, data[key], sequence)):
             found: dict[str, Any] = {
                 "slot": (n - plan.start_of(step)) * parts + part,
@@ -94,11 +96,22 @@ def describe(
                     for d, chars in _documents(words, member, data[key].tokens, starts, row)
                 ],
             }
+            if difficulty is not None:
+                found[difficulty[0]] = difficulty[1]
             if tokenizer:
                 parts_of_text = [data[key].tokens[start : start + size].tolist() for start, size in row]
                 found["text"] = "".join(tokenizer.decode_batch(parts_of_text, skip_special_tokens=False))
             sequences.append(found)
     return sequences
+
+
+def difficulty_of(plan: Plan, key: Key, sequence: int) -> tuple[str, float | None] | None:
+    """Under a curriculum, the signal that orders a sequence and its value, null if it has none."""
+    of = plan.sources[key[0]].sequences
+    if not isinstance(of, Curriculum):
+        return None
+    value = float(of.difficulty(np.array([key[1]]), np.array([sequence]))[0])
+    return of.config.signal, None if math.isnan(value) else value
 
 
 def _documents(
@@ -204,6 +217,17 @@ def describe_plan(config: TrainConfig, world: int = 1) -> dict[str, Any]:
             "blocks": source.blocks,
             "bytes": int(sizes[number].sum()),
         }
+        if isinstance(source.sequences, Curriculum):
+            part = float(source.sequences.competence(int(drawn[number])))
+            result["sources"][source.name]["curriculum"] = {
+                "draws": source.sequences.draws,
+                "part_at_end": part,
+            }
+            if part < 1:
+                result["warnings"].append(
+                    f"'{source.name}': at the end of the run only the easiest {part:.0%} may be drawn: lower"
+                    f" data.curriculum.over to {steps} or less"
+                )
         if times[source.name] > MANY_EPOCHS:
             result["warnings"].append(
                 f"'{source.name}' is read {times[source.name]:.1f} times; beyond {MANY_EPOCHS} epochs, repeats teach"

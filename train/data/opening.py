@@ -10,6 +10,7 @@ from corpusmill.common.hugging_face import vocabulary
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.training import RunData, TrainConfig
+from corpusmill.train.data.curriculum import with_difficulties
 from corpusmill.train.data.planning import make_plan
 from corpusmill.train.data.shards import Shards, Source, open_conversations, open_data, open_tokens
 from corpusmill.train.run_folder import DATA, open_run, read_run_data, run_data
@@ -28,7 +29,15 @@ def open_run_data(config: TrainConfig, log: Log | None = None) -> Shards:
         unrelated = config.objective is not None and config.objective.loss == "kto"
         virtual = 0 if config.adapter is None else config.adapter.virtual
         return open_conversations(data, cache, start, unrelated, virtual, log)
-    return with_replay(data, open_data(data, open_tokens(data.shards, cache, data.tokenizer, log)), log)
+    return completed(data, open_data(data, open_tokens(data.shards, cache, data.tokenizer, log)), log)
+
+
+def completed(data: DataConfig, shards: Shards, log: Log | None = None) -> Shards:
+    """The shard set with how hard its sequences are, under a curriculum, and with what it reads again of an earlier run. Raises what
+    `with_difficulties` and `with_replay` raise."""
+    if data.curriculum is not None:
+        shards = with_difficulties(data, shards)
+    return with_replay(data, shards, log)
 
 
 def with_replay(data: DataConfig, shards: Shards, log: Log | None = None) -> Shards:
@@ -69,7 +78,7 @@ def with_replay(data: DataConfig, shards: Shards, log: Log | None = None) -> Sha
 
 
 def _named(source: Source, name: str) -> Source:
-    return replace(source, name=name)
+    return replace(source, name=name, difficulty=None)
 
 
 def run_vocabulary(config: TrainConfig, run: Folder) -> RunData:

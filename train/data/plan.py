@@ -103,9 +103,13 @@ class Plan:
                 mine = np.flatnonzero(slots == source)
                 numbers[mine] = np.arange(count)
                 if count:
-                    lanes = lanes_of(count, len(slots), stage.sequences)
+                    sequences = self.sources[source].sequences
+                    # Under a curriculum the draws of a source are one row, in its order, whatever the batch.
+                    ordered = sequences.ordered
+                    lanes = 1 if ordered else lanes_of(count, len(slots), stage.sequences)
                     order = turns(mine, lanes, stage.sequences)
-                    fresh = LaneAssignment(lanes, self.window_blocks, self.sources[source].sequences, order)
+                    window = 1 if ordered else self.window_blocks
+                    fresh = LaneAssignment(lanes, window, sequences, order)
                     last_one = before.get(source)
                     assignments[source] = (
                         last_one[0].successor(last_one[1], lanes, order) if last_one else fresh
@@ -203,7 +207,7 @@ class Plan:
             "sources": {
                 s.name: {
                     "tokens": s.tokens, "blocks": s.blocks, "sequences": s.sequences.total, "chunk": s.sequences.size,
-                    "index_xxh3": s.index_xxh3,
+                    "index_xxh3": s.index_xxh3, **s.sequences.about(),
                 }
                 for s in self.sources
             },

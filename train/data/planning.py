@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from corpusmill.common.errors import UserError, nearest
 from corpusmill.schemas.data import DataConfig, Mixture
+from corpusmill.train.data.curriculum import Curriculum, draws_until, with_difficulties
 from corpusmill.train.data.lanes import lanes_of
 from corpusmill.train.data.plan import Plan, SourcePlan, StageSpec, merged
 from corpusmill.train.data.sequences import Sequences, runs
@@ -34,10 +35,13 @@ class Shape(NamedTuple):
     index_xxh3: str
     counts: npt.NDArray[np.int64]
     sequences: npt.NDArray[np.int64]
+    difficulty: npt.NDArray[np.float64] | None = None  # of each sequence, under a curriculum
 
 
 def make_plan(config: DataConfig, shards: Shards, seed: int, steps: int | None = None) -> Plan:
     """The plan of a config over an opened shard set; see `plan_of`."""
+    if config.curriculum and not any(source.difficulty is not None for source in shards.train.values()):
+        shards = with_difficulties(config, shards)
     shapes = {
         name: shape_of(source, config.sequence_length)
         for name, source in shards.train.items()
@@ -56,7 +60,9 @@ def shape_of(source: Source, length: int) -> Shape:
             f"data.sequence_length: '{source.name}' is packed in rows of {rows} tokens: set it to {rows}, is {length}"
         )
     tokens = [block.ntokens for _, block in source.blocks]
-    return Shape(source.index.ntokens, max(tokens), source.xxh3, *runs(source.sequences(length)))
+    return Shape(
+        source.index.ntokens, max(tokens), source.xxh3, *runs(source.sequences(length)), source.difficulty
+    )
 
 
 def plan_of(
@@ -89,7 +95,17 @@ def plan_of(
         )
         for name in names
     }
-    sources = tuple(_source(config, name, shapes[name], lanes[name], seed) for name in names)
+    draws = {
+        name: draws_until(
+            [
+                (first, sequences, counts.get(name, 0), sum(counts.values()))
+                for first, _, sequences, counts in slotted
+            ],
+            config.curriculum.over if config.curriculum else 0,
+        )
+        for name in names
+    }
+    sources = tuple(_source(config, name, shapes[name], lanes[name], seed, draws[name]) for name in names)
     stages = merged(
         StageSpec(first, length, sequences, tuple(counts.get(name, 0) for name in names))
         for first, length, sequences, counts in slotted
@@ -124,7 +140,9 @@ def _changes(config: DataConfig) -> list[int]:
     return sorted({1, *ends, *(stage.from_step for stage in config.stages)})
 
 
-def _source(config: DataConfig, name: str, shape: Shape, lanes: int, seed: int) -> SourcePlan:
+def _source(
+    config: DataConfig, name: str, shape: Shape, lanes: int, seed: int, draws: int
+) -> SourcePlan:  # fmt: skip
     total = int((shape.counts * shape.sequences).sum())
     if not total:
         raise UserError(
@@ -132,6 +150,11 @@ def _source(config: DataConfig, name: str, shape: Shape, lanes: int, seed: int) 
             f" {shape.longest} tokens): lower it to {max(shape.longest - 1, 1)}, write shards with longer blocks"
             f" (shard.block_tokens={1 << config.sequence_length.bit_length()} or more), or leave the source out of data.weights"
         )
+    if config.curriculum and shape.difficulty is not None:
+        ordered = Curriculum(
+            name, seed, 1, shape.counts, shape.sequences, shape.difficulty, draws, config.curriculum
+        )
+        return SourcePlan(name, shape.tokens, int(shape.counts.sum()), shape.index_xxh3, ordered)
     size = chunk_size(total, int(shape.sequences.max()), lanes, config.window_blocks)
     sequences = Sequences(name, seed, size, shape.counts, shape.sequences)
     return SourcePlan(name, shape.tokens, int(shape.counts.sum()), shape.index_xxh3, sequences)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,13 @@ class Sequences:
     counts: Ints
     sequences: Ints
 
+    # Whether the draws of the first epochs have an order of their own (`corpusmill.train.data.curriculum`).
+    ordered: ClassVar[bool] = False
+
+    def about(self) -> dict[str, Any]:
+        """What a plan's hash covers beside the numbers and the name."""
+        return {}
+
     @cached_property
     def total(self) -> int:
         """Sequences in an epoch."""
@@ -58,7 +66,7 @@ class Sequences:
         """(block, sequence in the block) of each place (0 to total - 1) of an epoch, in which its chunks lie permuted."""
         chunk, inner = np.divmod(place, self.size)
         there = np.minimum(chunk, self.chunks - 1)  # what is beyond the last lies in no chunk, and stays
-        chunk = np.where(chunk < self.chunks, permute(there, self.chunks, keys_of(self._key, epoch)), chunk)
+        chunk = np.where(chunk < self.chunks, self.permuted(epoch, there), chunk)
         run, block, number = self._find(chunk, self._chunk_ends, self._per_block)
         sequence = number * self.size + inner
         pooled = np.flatnonzero(chunk >= self.full)
@@ -78,7 +86,15 @@ class Sequences:
         first = (self._chunk_ends - self.counts * self._per_block)[run] + (blocks - starts[run]) * per
         owner = np.repeat(np.arange(len(blocks)), per)
         which = np.repeat(first - (np.cumsum(per) - per), per) + np.arange(per.sum())
-        return owner, unpermute(which, self.chunks, keys_of(self._key, epoch))
+        return owner, self.unpermuted(epoch, which)
+
+    def permuted(self, epoch: Ints, chunk: Ints) -> Ints:
+        """The chunk that each place of an epoch (as many as there are chunks) has."""
+        return permute(chunk, self.chunks, keys_of(self._key, epoch))
+
+    def unpermuted(self, epoch: int, chunk: Ints) -> Ints:
+        """The place that each chunk has in an epoch."""
+        return unpermute(chunk, self.chunks, keys_of(self._key, epoch))
 
     @cached_property
     def _key(self) -> int:

@@ -31,6 +31,8 @@ class Source:
     xxh3: str  # of the bytes of its index.json: names the data exactly
     # Of each block, which of its documents are held out (bool [ndocs]); None: none is (`corpusmill.train.data.folds`).
     held: tuple[npt.NDArray[np.bool_], ...] | None = None
+    # Of each sequence, how hard it is (`corpusmill.train.data.curriculum`); None: the order does not depend on it.
+    difficulty: npt.NDArray[np.float64] | None = None
 
     @cached_property
     def blocks(self) -> list[tuple[Shard, Block]]:

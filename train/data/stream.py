@@ -19,7 +19,7 @@ from corpusmill.common.errors import UserError, WorkError
 from corpusmill.schemas.data import DataConfig
 from corpusmill.train.data.build import Batch, Builder, by_rows, unshifted
 from corpusmill.train.data.fetch import Blocks
-from corpusmill.train.data.opening import with_replay
+from corpusmill.train.data.opening import completed
 from corpusmill.train.data.order import Future
 from corpusmill.train.data.plan import Plan, difference, past
 from corpusmill.train.data.planning import caps_reached, make_plan
@@ -76,7 +76,7 @@ class StreamingTokens(IterableDataset[Mapping[str, Tensor]]):
             opened = open_data(
                 self.config, open_tokens(url, self.config.token_cache, self.config.tokenizer, log)
             )
-            opened = with_replay(self.config, opened, log)
+            opened = completed(self.config, opened, log)
         else:
             opened = shards
         self.plan = plan or make_plan(self.config, opened, seed, steps=1)

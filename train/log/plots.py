@@ -128,6 +128,7 @@ SPECS = {
         Spec("Validation of averages", ("validation_ema/",), "nats a token", "optimizer.ema", True),
         Spec("Validation of gaps", ("validation_infill/",), "nats a token", "data.infill", True),
         Spec("Other losses", ("z_loss", "balance_loss", "router_z_loss"), "nats a token", "weighted", True),
+        Spec("Tokens after the next", ("loss_mtp",), "nats a token", "model.mtp", True),
     ),
     "Tasks": (
         Spec("Above chance", ("core",), "0 is a guess, 1 is perfect", "mean of the tasks that have a chance level"),

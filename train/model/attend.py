@@ -49,8 +49,9 @@ class Boundaries(NamedTuple):
     cache: Earlier | None = None  # `mask` covers its positions too
     causal: bool = True  # without a mask: whether a position attends to earlier ones alone
     positions: Tensor | None = None  # within documents, [B or 1, T], where layers have virtual tokens
-    window: int | None = None  # with `cu_seqlens`: positions that each attends to
-    context: Context | None = None  # keys and values are gathered from the processes that share the sequences
+    window: int | None = None  # with `cu_seqlens` or a ring: positions that each attends to
+    context: Context | None = None  # keys and values are those of all processes that share the sequences
+    documents: Tensor | None = None  # of whole rows, where keys and values go around in a ring
     local: Boundaries | None = None  # of layers with a window; None: no layer has one
 
     def of(self, local: bool) -> Boundaries:
@@ -94,6 +95,8 @@ def _boundaries(
     window: int | None,
 ) -> Boundaries:
     context, causal = None if part is None else part.context, config.causal
+    if context is not None and context.ring is not None:
+        return Boundaries(context=context, documents=documents, window=window, causal=causal)
     plain, head_dim = not (config.attention_softcap or config.attention_sinks), config.head_size
     simple = plain or (causal and ids.device.type != "cuda")
     if documents is None and window is None and part is None and simple:
@@ -121,6 +124,9 @@ def _boundaries(
 def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries, scores: Scores = PLAIN) -> Tensor:
     """Attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]. `within`: of this layer."""
     if within.context is not None:
+        if within.context.ring is not None:
+            limits = within.documents, within.window, within.causal
+            return within.context.ring.attend(q, k, v, scores, *limits)
         k, v = within.context.whole(k, v)
     # A branch, not a comparison: the compiler may take numbers of heads for symbols, and the kernels want a bool.
     grouped = True if q.shape[1] != k.shape[1] else False  # noqa: SIM210

@@ -57,44 +57,76 @@ class _Blockwise(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, softcap: float | None, sinks: Tensor | None
     ) -> Tensor:
         ctx.softcap = softcap
-        B, H, T, D = q.shape
-        # As the fused kernels lay it out, so that the product behind it needs no copy.
-        out = v.new_empty(B, T, H, D).transpose(1, 2)
-        logs = q.new_empty(B, H, T, dtype=torch.float32)
-        with torch.autocast(q.device.type, enabled=False):
-            for here in _blocks(q, k):
-                scores = _scored(q[:, :, here], k, softcap).masked_fill_(~mask[:, :, here], -math.inf)
-                log_z = scores.logsumexp(-1)
-                if sinks is not None:
-                    log_z = torch.logaddexp(log_z, sinks.float()[:, None])
-                out[:, :, here] = _weighted(scores.sub_(log_z[..., None]).exp_().to(v.dtype), v)
-                logs[:, :, here] = log_z
+        out, logs = attended(q, k, v, mask, softcap, sinks)
         ctx.save_for_backward(q, k, v, mask, sinks, out, logs)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, sinks, out, logs = ctx.saved_tensors
-        to_q, to_k, to_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        to_sinks = None if sinks is None else torch.zeros(q.shape[1], device=q.device)
-        size = q.shape[-1] ** -0.5
-        with torch.autocast(q.device.type, enabled=False):
-            for here in _blocks(q, k):
-                grad = grads[0][:, :, here]
-                scores = _scored(q[:, :, here], k, ctx.softcap)
-                weights = (scores - logs[:, :, here, None]).exp_().masked_fill_(~mask[:, :, here], 0.0)
-                to_v += _onto_keys(weights.to(v.dtype), grad.to(v.dtype), v)
-                mean = (grad.float() * out[:, :, here].float()).sum(-1, keepdim=True)
-                by_scores = weights.mul_(_products(grad, v, 1.0).sub_(mean))
-                if sinks is not None and to_sinks is not None:
-                    of_sinks = (sinks.float()[:, None] - logs[:, :, here]).exp()
-                    to_sinks -= (of_sinks * mean.squeeze(-1)).sum((0, 2))
-                if ctx.softcap is not None:
-                    by_scores.mul_(scores.div_(ctx.softcap).square_().neg_().add_(1.0))
-                by_scores = by_scores.mul_(size).to(q.dtype)
-                to_q[:, :, here] = _weighted(by_scores, k.to(q.dtype))
-                to_k += _onto_keys(by_scores, q[:, :, here], k)
-        return to_q, to_k, to_v, None, None, None if sinks is None else to_sinks.to(sinks.dtype)  # type: ignore[union-attr]
+        means = row_means(grads[0], out)
+        found = gradients(grads[0], means, logs, q, k, v, mask, ctx.softcap)
+        if sinks is None:
+            return *found, None, None, None
+        to_sinks = -((sinks.float()[:, None] - logs).exp() * means).sum((0, 2))
+        return *found, None, None, to_sinks.to(sinks.dtype)
+
+
+def attended(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, softcap: float | None, sinks: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attention of q on these keys, [B, H, T, D], and the logarithm of the sum of the weights that it was divided by, float32 [B, H, T]:
+    -inf, and an output of 0, where the mask (None: everything is visible) shows no key. Without gradients."""
+    B, H, T, D = q.shape
+    # As the fused kernels lay it out, so that the product behind it needs no copy.
+    out = v.new_empty(B, T, H, D).transpose(1, 2)
+    logs = q.new_empty(B, H, T, dtype=torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        for here in _blocks(q, k):
+            scores = _scored(q[:, :, here], k, softcap)
+            if mask is not None:
+                scores.masked_fill_(~mask[:, :, here], -math.inf)
+            log_z = scores.logsumexp(-1)
+            if sinks is not None:
+                log_z = torch.logaddexp(log_z, sinks.float()[:, None])
+            weights = scores.sub_(finite(log_z)[..., None]).exp_()
+            out[:, :, here] = _weighted(weights.to(v.dtype), v)
+            logs[:, :, here] = log_z
+    return out, logs
+
+
+def gradients(
+    grad: Tensor, means: Tensor, logs: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, softcap: float | None
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Those of q, k and v from `grad`, that of the output: of attention on all keys, of which k and v may be a part, with the logarithms
+    `logs` and the `row_means` of all, float32 [B, H, T]."""
+    to_q, to_k, to_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    size = q.shape[-1] ** -0.5
+    with torch.autocast(q.device.type, enabled=False):
+        for here in _blocks(q, k):
+            part = grad[:, :, here]
+            scores = _scored(q[:, :, here], k, softcap)
+            weights = (scores - logs[:, :, here, None]).exp_()
+            if mask is not None:
+                weights.masked_fill_(~mask[:, :, here], 0.0)
+            to_v += _onto_keys(weights.to(v.dtype), part.to(v.dtype), v)
+            by_scores = weights.mul_(_products(part, v, 1.0).sub_(means[:, :, here, None]))
+            if softcap is not None:
+                by_scores.mul_(scores.div_(softcap).square_().neg_().add_(1.0))
+            by_scores = by_scores.mul_(size).to(q.dtype)
+            to_q[:, :, here] = _weighted(by_scores, k.to(q.dtype))
+            to_k += _onto_keys(by_scores, q[:, :, here], k)
+    return to_q, to_k, to_v
+
+
+def row_means(grad: Tensor, out: Tensor) -> Tensor:
+    """Of what a position's weights are pulled by, their mean, float32 [B, H, T]: the softmax's gradient subtracts it."""
+    return (grad.float() * out.float()).sum(-1)
+
+
+def finite(logs: Tensor) -> Tensor:
+    """0 in place of -inf, which may not be subtracted from itself."""
+    return logs.masked_fill(logs == -math.inf, 0.0)
 
 
 def _blocks(q: Tensor, k: Tensor) -> list[slice]:

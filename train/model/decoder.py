@@ -20,7 +20,9 @@ from corpusmill.train.model.initialise import initialise
 from corpusmill.train.model.layer import Attention, Layer, dropout, keys_of_layer, make_norm
 from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Statistics, token_losses
+from corpusmill.train.model.mla import LatentAttention
 from corpusmill.train.model.moe import Experts
+from corpusmill.train.model.mtp import FurtherTokens
 from corpusmill.train.model.rope import rotation
 from corpusmill.train.model.split import WHOLE, Context, Split
 from corpusmill.train.model.value_residual import apart, together
@@ -52,11 +54,12 @@ class Decoder(nn.Module):
         learned = config.positions == "learned"
         self.position_embedding = _table(config.max_positions, config.dim) if learned else None
         self.prompt_embedding: nn.Parameter | None = None  # [N, C], of virtual tokens
-        kind = _attention(config)
+        kind: type[nn.Module] = LatentAttention if config.mla else Attention
         self.layers = nn.ModuleDict(
             {str(number): Layer(config, number, padded, kind) for number in range(config.layers)}
         )
         self.norm = make_norm(config)
+        self.mtp = FurtherTokens(config, padded, kind) if config.mtp else None
         of_head = 1 if config.reward_head else padded
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, of_head, bias=False)
         if config.reward_head:
@@ -114,7 +117,7 @@ class Decoder(nn.Module):
 
         if self.training:
             self.statistics.add_activations(x)
-        x = self.split.gather(self.last_norm(x))
+        stream, x = x, self.split.gather(self.last_norm(x))
         head = self.embedding.weight if self.head is None else self.head.weight
         if self.probe and labels is not None:
             self.probe.see_logits(F.linear(x, head), self.vocab_size - self.split.rank * len(head))
@@ -122,12 +125,15 @@ class Decoder(nn.Module):
         if labels is None:
             return capped(F.linear(x, head), cap)
         summed, more = self.summed and self.training, {} if cap is None else {"softcap": cap}
-        loss, z_loss = self.score(
-            x, head, labels, self.config.z_loss, self.config.loss_chunk, self.split, summed, **more
-        )
+        rest = self.config.loss_chunk, self.split, summed
+        loss, z_loss = self.score(x, head, labels, self.config.z_loss, *rest, **more)
         if not self.training:
             return loss
-        return self.statistics.with_auxiliary_losses(loss, z_loss, routes, labels, self.split)
+        further = None if self.mtp is None else self.mtp(
+            stream, tokens, labels, documents, self.embedding.weight,
+            lambda x, labels: self.score(x, head, labels, 0.0, *rest, **more)[0], rope, within, keys,
+        )  # fmt: skip
+        return self.statistics.with_auxiliary_losses(loss, z_loss, routes, labels, self.split, further)
 
     def embed(self, tokens: Tensor, positions: Tensor, keys: Tensor | None) -> Tensor:
         """The input of the first layer, float32 [B, T / n, C]."""
@@ -198,15 +204,6 @@ class Decoder(nn.Module):
         frozen = [name for name in shapes if name not in trained]
         top_k = self.config.moe.top_k if self.config.moe else 0
         return flops_per_token(shapes, length, top_k, self.config.causal, frozen, self.config.windows)
-
-
-def _attention(config: ModelConfig) -> type[nn.Module]:
-    """The kind of attention of a decoder's layers."""
-    if config.mla is None:
-        return Attention
-    from corpusmill.train.model.mla import LatentAttention  # late: code of one option
-
-    return LatentAttention
 
 
 def _table(rows: int, width: int) -> nn.Embedding:

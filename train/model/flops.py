@@ -45,7 +45,7 @@ def flops_per_token(
     6 x `active_weights`, and 12 x layers x heads x head_size x length for attention (where keys and values differ in size, their
     mean), half of it if `causal` (PaLM, Chowdhery et al. 2022, appendix B), and as much less as the mask has fewer ones where a layer has a window.
     Weights that are `frozen` count 4 x: they have no gradient, and their inputs have one (of the
-    first layer too, here). Boundaries of documents, recomputation and the norms of DoRA's rows are not taken into account.
+    first layer too, here). Layers that predict further tokens count like the others, and the head once more for each. Boundaries of documents, recomputation and the norms of DoRA's rows are not taken into account.
     """
     active = _active(shapes, top_k)
     still = sum(active.get(name, 0.0) for name in frozen)
@@ -56,7 +56,8 @@ def recomputed_per_token(
     shapes: Shapes, length: int, top_k: int = 0, causal: bool = True, windows: Windows = NO_WINDOWS
 ) -> float:
     """FLOPs a token of the second forward pass of all layers with `full` activation checkpointing."""
-    layers = {name: shape for name, shape in shapes.items() if name.startswith("layers.")}
+    inside = re.compile(r"(layers|mtp)\.\d+\.(?!project)")
+    layers = {name: shape for name, shape in shapes.items() if inside.match(name)}
     weights = sum(map(math.prod, _products(layers).values())) + sum(_of_experts(layers, top_k).values())
     return 2.0 * weights + _attention(shapes, length, causal, windows)
 
@@ -64,9 +65,14 @@ def recomputed_per_token(
 def _active(shapes: Shapes, top_k: int) -> dict[str, float]:
     """Of `active_weights`, those of each parameter; of a tied head the embedding's."""
     found = {name: float(math.prod(shape)) for name, shape in _products(shapes).items()}
-    if "head.weight" not in shapes:
-        found["embedding.weight"] = float(math.prod(shapes["embedding.weight"]))
+    head = "head.weight" if "head.weight" in shapes else "embedding.weight"
+    found[head] = float(math.prod(shapes[head])) * (1 + _further(shapes))
     return {**found, **_of_experts(shapes, top_k)}
+
+
+def _further(shapes: Shapes) -> int:
+    """How many further tokens are predicted (`corpusmill.train.model.mtp`): each passes the head too."""
+    return sum(name.endswith(".project.weight") for name in shapes)
 
 
 def _products(shapes: Shapes) -> Shapes:
@@ -82,7 +88,8 @@ def _attention(shapes: Shapes, length: int, causal: bool, windows: Windows) -> f
     total = 0.0
     for name, shape in shapes.items():
         if name.endswith(("attention.q.weight", "attention.q_b.weight")):
-            window = min(windows.get(int(name.split(".")[1]), length), length)
+            number = int(name.split(".")[1]) if name.startswith("layers.") else -1
+            window = min(windows.get(number, length), length)
             of_values = shapes[f"{name.partition('attention')[0]}attention.o.weight"][1]
             # The first w positions attend to (w + 1) / 2 on average, the others to w.
             total += (shape[0] + of_values) / 2 * (2 * window - window * window / length)

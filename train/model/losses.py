@@ -214,7 +214,7 @@ class Statistics:
     """Sums over the scored tokens of training passes, by name, until they are taken; and the losses beside the cross
     entropy, which are added to it with a value of 0: their gradients count, and a token's loss stays its cross entropy.
 
-    `z_loss`, `balance_loss`, `router_z_loss`: float64; `load`: int64 [layers, E], tokens of each expert; with
+    `z_loss`, `balance_loss`, `router_z_loss`, `loss_mtp`: float64; `load`: int64 [layers, E], tokens of each expert; with
     `collect_activations` also `activation`: float64 [2], mean squares of the residual stream before the last norm and
     their number.
     """
@@ -241,10 +241,15 @@ class Statistics:
             self.add("activation", torch.stack((square, torch.ones_like(square))))
 
     def with_auxiliary_losses(
-        self, loss: Tensor, z_loss: Tensor, routes: dict[int, Routed], labels: Tensor, split: Split
-    ) -> Tensor:
-        """`loss` [B, T] with the gradients of the other losses of the scored tokens."""
+        self, loss: Tensor, z_loss: Tensor, routes: dict[int, Routed], labels: Tensor, split: Split,
+        further: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        """`loss` [B, T] with the gradients of the other losses of the scored tokens. `further`: of tokens after the next, and weighted
+        (`corpusmill.train.model.mtp`)."""
         parts = [self.router_losses(routes, labels, split)] if routes else []
+        if further is not None:
+            self.add("loss_mtp", further[0].detach().double().sum())
+            parts.append(further[1])
         if self.config.z_loss:
             self.add("z_loss", z_loss.detach().double().sum())
             parts.append(z_loss)

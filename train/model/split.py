@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from corpusmill.train.model.blockwise import Scores
+
 Splits = tuple[tuple[str, int], ...]  # of a parameter: ("expert" or "tensor", dimension)
 
 
@@ -20,9 +22,18 @@ class Context(Protocol):
     """Processes that share each sequence (`corpusmill.train.parallel.context`)."""
 
     size: int
+    ring: Ring | None  # where keys and values pass by, and are not gathered
 
     def places(self, own: Tensor, count: int) -> Tensor: ...
     def whole(self, *parts: Tensor) -> tuple[Tensor, ...]: ...
+
+
+class Ring(Protocol):
+    """Attention on keys and values that pass by (`corpusmill.train.parallel.ring`)."""
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, scores: Scores, documents: Tensor | None, window: int | None, causal: bool
+    ) -> Tensor: ...  # fmt: skip
 
 
 class Split:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def learned_share(config: ModelConfig, layer: int) -> nn.Parameter | None:
     """Of a layer's own values, [1]; None if it mixes none."""
-    return nn.Parameter(torch.full((1,), 0.5)) if config.value_residual and layer else None
+    return (
+        nn.Parameter(torch.full((1,), 0.5)) if config.value_residual and 0 < layer < config.layers else None
+    )
 
 
 def mixed(values: Tensor, first: Tensor | None, share: Tensor | None) -> Tensor:

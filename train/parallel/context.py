@@ -1,5 +1,6 @@
 """Context parallelism: each of n processes has an n-th of every sequence, and gathers the keys and values of all (Llama 3, Dubey et
-al. 2024). What stays is the memory of activations divided by n, and masks of documents, of any kind.
+al. 2024), or has them pass by (`corpusmill.train.parallel.ring`). What stays is the memory of activations divided by n, and masks of
+documents, of any kind.
 
 A causal mask leaves little work to the first positions and much to the last. So a sequence is cut into 2 n chunks, and process r has
 chunks r and 2 n - 1 - r: all have as much to do ("zigzag").
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from corpusmill.train.model.split import Ring
 from corpusmill.train.parallel import collectives
 
 CUT = ("tokens", "labels", "positions")  # of a batch; documents stay whole, for the mask
@@ -24,11 +26,12 @@ class Context:
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+        self.ring: Ring | None = None
 
-    def places(self, own: Tensor, count: int) -> Tensor:
-        """The places in the whole sequence of places `own` in this process's part of `count`."""
-        half = count // 2
-        first, second = self.rank * half, (2 * self.size - 1 - self.rank) * half
+    def places(self, own: Tensor, count: int, rank: int | None = None) -> Tensor:
+        """The places in the whole sequence of places `own` in the part of `count` that a process has, this one or `rank`."""
+        rank, half = self.rank if rank is None else rank, count // 2
+        first, second = rank * half, (2 * self.size - 1 - rank) * half
         return torch.where(own < half, own + first, own - half + second)
 
     def cut(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

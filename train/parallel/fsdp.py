@@ -37,7 +37,7 @@ def shard(
     }  # fmt: skip
     if mesh.experts is not None:
         options["shard_placement_fn"] = _placement(mesh)
-    for layer in part.layers.values():
+    for layer in (*part.layers.values(), *(part.mtp.values() if part.mtp is not None else ())):
         fully_shard(layer, reshard_after_forward=reshard, **options)
     fully_shard(part, reshard_after_forward=False, **options)
     for module in part.modules():

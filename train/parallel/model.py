@@ -247,6 +247,7 @@ class ParallelModel:
         moe, device = self.config.moe, self.world.device
         names = ["z_loss"] if self.config.z_loss else []
         names += ["balance_loss", "router_z_loss"] if moe else []
+        names += ["loss_mtp"] if self.config.mtp else []
         sums = {name: torch.zeros((), dtype=torch.float64, device=device) for name in names}
         if self.parts[0].statistics.collect_activations:
             sums["activation"] = torch.zeros(2, dtype=torch.float64, device=device)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Operations whose outputs `selective` keeps, as `namespace::name`; what an installation lacks is in no graph.
 KEPT = frozenset(
     [f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "topk")]
-    + [f"corpusmill::{name}" for name in ("one_by_one", "one_by_one_weights")]
+    + [f"corpusmill::{name}" for name in ("one_by_one", "one_by_one_weights", "ring")]
     + [
         f"aten::_scaled_dot_product_{kind}"
         for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")

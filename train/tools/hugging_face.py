@@ -14,6 +14,7 @@ from corpusmill.common.hugging_face import config as tokenizer_config
 from corpusmill.common.hugging_face import special_tokens_map, vocabulary
 from corpusmill.common.storage import Folder
 from corpusmill.schemas.conversations import TEMPLATE
+from corpusmill.schemas.model import ModelConfig
 from corpusmill.schemas.training import TrainConfig
 from corpusmill.train import checkpoint
 from corpusmill.train.data.conversations.model import template_in
@@ -45,7 +46,15 @@ def export(
     made = architecture_of(config, run)
     found = newest_checkpoint(run)
     count, size = write_model(config, run, out, made, trained_tensors(config, run, found), dtype, shard_bytes)
-    return {"output": out.url, "architecture": made.name, "step": found.step, "files": count, "bytes": size}
+    return {
+        "output": out.url, "architecture": made.name, "step": found.step, "files": count, "bytes": size,
+        **left_out(config.model),
+    }  # fmt: skip
+
+
+def left_out(model: ModelConfig) -> dict[str, str]:
+    """For the summary of an export: what of the model is not in it, because nothing but training uses it."""
+    return {"left_out": f"model.mtp: {model.mtp} layers for further tokens"} if model.mtp else {}
 
 
 def trained_tensors(config: TrainConfig, run: Folder, found: checkpoint.Checkpoint) -> Tensors:
@@ -181,6 +190,8 @@ def load_weights(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
     tokens differently from the shards' `tokenizer`, and `WorkError` naming tensors that are missing, surplus or of another
     shape.
     """
+    if model.config.mtp:
+        raise UserError(f"model.mtp: {folder} has no layers for further tokens (it would have to be null)")
     rows = model.embedding.num_embeddings
     made = architecture(model.config, rows, model.config.max_positions)
     compare(made, read_json(folder / CONFIG), folder)

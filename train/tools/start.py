@@ -19,7 +19,7 @@ from corpusmill.train.run_folder import DATA, TOKENIZER, open_run
 from corpusmill.train.tools.hugging_face import CONFIG, load_weights, read_json
 
 # Keys of a model's config that change nothing of what its weights are.
-FREE = ("preset", "dropout", "z_loss", "loss_chunk", "rope_scaling")
+FREE = ("preset", "dropout", "z_loss", "loss_chunk", "rope_scaling", "mtp_weight")
 Step = int | Literal["stable"] | None
 
 
@@ -45,7 +45,9 @@ def load_start(
     lines = [
         f"model.{key} is {theirs.get(key)} there and {ours.get(key)} here"
         for key in {**ours, **theirs}
-        if key not in FREE and theirs.get(key) != ours.get(key)
+        if key not in FREE
+        and theirs.get(key) != ours.get(key)
+        and (key, ours.get(key)) != ("mtp", None)  # layers for further tokens may be left behind
     ]
     if lines:
         raise UserError(f"init_from: {folder}: is another model than the config's: {'; '.join(lines)}")
@@ -62,7 +64,10 @@ def load_start(
     whole = load_model(
         config, found, model.vocab_size, model.embedding.weight.device, rewards=True, masked=True
     )
-    model.load_state_dict(whole.state_dict())
+    here, there = model.state_dict(), whole.state_dict()
+    model.load_state_dict(
+        {name: value for name, value in there.items() if name in here or not name.startswith("mtp.")}
+    )
     return config, found
 
 

@@ -54,6 +54,13 @@ LATENT_LOCAL = {
         "rope_scaling": {"kind": "yarn", "factor": 4.0, "original_length": 16},
     }
 }  # fmt: skip
+FURTHER = {
+    "model": {
+        "mtp": 2, "mtp_weight": 0.5, "kv_heads": 2, "dropout": 0.1, "loss_chunk": 7, "window": 5, "value_residual": True, "z_loss": 1e-3,
+        "moe": {**MOE, "first": 1},
+    }
+}  # fmt: skip
+PLAIN_FURTHER = {"model": {"mtp": 1, "tie_embeddings": False}, "optimizer": {"eps": 1e-4, "ema": 0.9}}
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
 ONE = {"micro_batch": 1}
 CLAMPED = {"optimizer": {"eps": 1e-4, "grad_clip_value": 0.01}}
@@ -68,6 +75,8 @@ TWO: list[Case] = [
     ["latent, tensor", {"tensor": 2}, LATENT], ["latent, local tensor", {"tensor": 2}, LATENT_LOCAL], ["latent, zero 3", {"zero": 3}, LATENT],
     ["latent, zero 2", {"zero": 2}, LATENT_LOCAL], ["latent, ddp", {}, LATENT], ["latent, zero 1", {"zero": 1}, LATENT],
     ["latent, context", {"context": 2}, LATENT], ["latent, local context", {"context": 2}, LATENT_LOCAL],
+    ["latent, ring", {"context": 2, "ring": True}, LATENT], ["latent, local ring", {"context": 2, "ring": True}, LATENT_LOCAL],
+    ["latent, further tokens", {"tensor": 2}, {"model": {**LATENT["model"], "mtp": 2}}],
     ["latent, 1f1b", {"pipeline": 2}, LATENT_LOCAL], ["latent, zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, LATENT],
     ["latent, bf16 tensor", {"tensor": 2}, {**BF16, **LATENT}], ["latent, bf16 context", {"context": 2}, {**BF16, **LATENT}],
     ["mup 1f1b", {"pipeline": 2}, WIDER], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, LOCAL], ["1f1b", {"pipeline": 2}, FREE],
@@ -78,6 +87,13 @@ TWO: list[Case] = [
     ["context, local", {"context": 2, "zero": 1}, LOCAL], ["bf16 context", {"context": 2}, BF16],
     ["masked, zero 2", {"zero": 2}, MASKED], ["masked tensor", {"tensor": 2}, BOTH_SIDES],
     ["masked pipeline", {"pipeline": 2}, MASKED], ["masked context", {"context": 2}, MASKED],
+    ["further tokens, ddp", {}, PLAIN_FURTHER], ["further tokens, zero 1", {"zero": 1}, FURTHER],
+    ["further tokens, zero 2", {"zero": 2}, PLAIN_FURTHER], ["further tokens, zero 3", {"zero": 3}, FURTHER],
+    ["further tokens, tensor", {"tensor": 2}, FURTHER], ["further tokens, experts", {"zero": 1, "expert": 2}, FURTHER],
+    ["further tokens, bf16 tensor", {"tensor": 2}, {**PLAIN_FURTHER, **BF16}],
+    ["ring", {"context": 2, "ring": True}, {}], ["ring, local", {"context": 2, "ring": True, "zero": 3}, LOCAL],
+    ["ring, sinks", {"context": 2, "ring": True}, FREE], ["bf16 ring", {"context": 2, "ring": True}, BF16],
+    ["masked ring", {"context": 2, "ring": True}, MASKED],
     ["experts", {"zero": 1, "expert": 2}, MIXED], ["bf16 tensor", {"tensor": 2}, BF16],
     ["bf16 zero 3", {"zero": 3}, BF16], ["bf16 pipeline", {"pipeline": 2}, BF16],
 ]  # fmt: skip
@@ -87,6 +103,7 @@ OPTIMIZERS: list[Case] = [
     for name, parallel, more in (("tensor", {"tensor": 2}, {}), ("experts", {"zero": 1, "expert": 2}, BIASED))
 ]
 FOUR: list[Case] = [
+    ["further tokens, tensor x zero 3", {"tensor": 2, "zero": 3}, FURTHER],
     ["hybrid", {"zero": 3, "replicate": 2}, CLAMPED], ["zero 3 x tensor", {"zero": 3, "tensor": 2}, FREE],
     ["tensor 4", {"tensor": 4}, GPT2], ["ddp x tensor", {"tensor": 2}, MIXED], ["ddp x pipeline", {"pipeline": 2}, {**ONE, **CLAMPED}],
     ["zero 2 x pipeline", {"zero": 2, "pipeline": 2}, ONE],
@@ -100,6 +117,10 @@ FOUR: list[Case] = [
     ["mixed values, tensor x pipeline", {"tensor": 2, "pipeline": 2}, MIXES],
     ["context 4", {"context": 4}, LOCAL], ["context x tensor", {"context": 2, "tensor": 2}, GPT2],
     ["context x zero 3", {"context": 2, "zero": 3}, BOTH_SIDES], ["context x pipeline", {"context": 2, "pipeline": 2}, FREE],
+    ["ring 4", {"context": 4, "ring": True}, LOCAL], ["ring x tensor", {"context": 2, "ring": True, "tensor": 2}, GPT2],
+    ["ring x zero 3", {"context": 2, "ring": True, "zero": 3}, BOTH_SIDES],
+    ["ring x pipeline", {"context": 2, "ring": True, "pipeline": 2}, FREE],
+    ["ring x zero bubble", {"context": 2, "ring": True, "pipeline": 2, "schedule": "zero_bubble"}, FREE],
     ["context x experts", {"context": 2, "zero": 2, "expert": 2}, BIASED],
 ]  # fmt: skip
 EIGHT: list[Case] = [
@@ -113,6 +134,9 @@ COMPILED: list[Case] = [
     ["compiled zero 3", {"zero": 3}, {"compile": "inductor"}],
     ["compiled tensor, latent", {"tensor": 2}, {**LATENT, "compile": "inductor"}],
     ["compiled context, latent", {"context": 2}, {**LATENT_LOCAL, "compile": "aot_eager"}],
+    ["compiled tensor, further tokens", {"tensor": 2}, {**PLAIN_FURTHER, "compile": "aot_eager"}],
+    ["compiled context", {"context": 2}, {"compile": "aot_eager"}],
+    ["compiled ring", {"context": 2, "ring": True}, {**FREE, "compile": "inductor"}],
     ["compiled pipeline, mixed values", {"pipeline": 2}, {**MIXES, "compile": "aot_eager"}],
 ]
 
@@ -121,6 +145,7 @@ COMPILED: list[Case] = [
 BROKEN: list[Case] = [
     ["broken zero 2", {"zero": 2}, {"broken": True}], ["broken tensor", {"tensor": 2}, {"broken": True}],
     ["broken pipeline", {"pipeline": 2}, {"broken": True}], ["broken context", {"context": 2}, {"broken": True}],
+    ["broken ring", {"context": 2, "ring": True}, {"broken": True}],
 ]  # fmt: skip
 
 

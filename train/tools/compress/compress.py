@@ -43,6 +43,10 @@ def compress(config: TrainConfig, run: Folder, out: Folder, settings: Compressio
     `out` holds a model.
     """
     refuse_model_in(out)
+    if config.model.mtp:
+        raise UserError(
+            "model.mtp: layers for further tokens are not compressed; export the run, and start one from the export without them"
+        )
     left = config
     if settings.method == "width":
         left = config.model_copy(update={"model": narrower(config.model, settings)})

@@ -18,7 +18,8 @@ from corpusmill.train.optim.make import kind_of
 from corpusmill.train.parallel.pipeline import layers_of
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.model import MLAConfig, ModelConfig
+    from corpusmill.schemas.latent import MLAConfig
+    from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.optim import ParameterKind
     from corpusmill.schemas.parallel import ParallelConfig, Schedule
 
@@ -70,6 +71,7 @@ class Shape:
     softcap: bool = False  # of the logits of tokens
     mla: MLAConfig | None = None
     blockwise: bool = False  # attention with capped scores or sinks, which a CPU computes in blocks
+    further: int = 0  # layers for tokens after the next, numbered after the others
 
     @property
     def parameters(self) -> int:
@@ -93,9 +95,9 @@ class Shape:
 
     @cached_property
     def _widths(self) -> dict[tuple[int, str], int]:
-        place = re.compile(r"layers\.(\d+)\.(?:attention|ffn)\.([\w.]+?)(?:\.weight)?$")
+        place = re.compile(r".+\.(?:attention|ffn)\.([\w.]+?)(?:\.weight)?$")
         found = ((place.match(w.name), w) for w in self.weights if len(w.shape) > 1)
-        return {(int(match[1]), match[2]): w.shape[-2] for match, w in found if match}
+        return {(w.layer, match[1]): w.shape[-2] for match, w in found if match and w.layer is not None}
 
     @property
     def rotated(self) -> float:
@@ -141,14 +143,14 @@ def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
         model = Decoder(config, vocab_size)
     weights, splits = [], declared_splits(model)
     for name, parameter in model.named_parameters():
-        number = re.match(r"layers\.(\d+)\.", name)
-        layer = int(number[1]) if number else None
+        number = re.match(r"(layers|mtp)\.(\d+)\.", name)
+        layer = int(number[2]) + (config.layers if number[1] == "mtp" else 0) if number else None
         kind = kind_of(name, parameter)
         weights.append(Weight(name, tuple(parameter.shape), kind, layer, splits.get(name, ())))
     return Shape(
         tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
         config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows, config.causal, config.logit_softcap is not None, config.mla,
-        config.attention_softcap is not None or config.attention_sinks,
+        config.attention_softcap is not None or config.attention_sinks, config.mtp or 0,
     )  # fmt: skip
 
 
@@ -172,13 +174,14 @@ class Layout:
     schedule: Schedule = "1f1b"
     chunks: int = 2
     cp: int = 1
+    ring: bool = False  # keys and values pass from one of `cp` to the next, and are not gathered
 
     @classmethod
     def of(cls, config: ParallelConfig) -> Layout:
         """The layout of a config, with dp 1."""
         return cls(
             1, config.tensor, config.pipeline, config.expert, config.zero, config.replicate, config.schedule, config.chunks,
-            config.context,
+            config.context, config.ring,
         )  # fmt: skip
 
     @property
@@ -202,6 +205,8 @@ class Layout:
             )
             if size > 1
         ]
+        if self.ring and self.cp > 1:
+            parts[1] += " in a ring"
         return " · ".join(parts + ([f"zero {self.zero}"] if self.zero else []))
 
     def as_json(self) -> dict[str, Any]:
@@ -229,6 +234,8 @@ class Layout:
             return f"ep {self.ep} needs sharded states: set zero to 1, 2 or 3"
         if self.ep > 1 and not shape.experts:
             return f"ep {self.ep}, and the model has no experts: set ep to 1"
+        if shape.further and (self.pp > 1 or self.cp > 1):
+            return "model.mtp needs whole sequences and no pipeline: set pp and cp to 1"
         if self.pieces > shape.layers:
             return f"{self.pieces} pieces are more than model.layers {shape.layers}: lower pp or chunks"
         if self.micro_batches(global_batch, micro_batch) < self.pp:
@@ -273,3 +280,8 @@ class Layout:
     def stages(self, shape: Shape) -> list[list[int]]:
         """The layers of each stage."""
         return [list(layers) for layers in layers_of(shape.layers, self.pp)]
+
+
+def divisors(number: int) -> list[int]:
+    """Ascending."""
+    return [n for n in range(1, number + 1) if number % n == 0]

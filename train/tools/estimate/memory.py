@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from corpusmill.train.model.blockwise import WEIGHTS
 from corpusmill.train.model.flops import Gpu
 from corpusmill.train.tools.estimate import latent
-from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight
+from corpusmill.train.tools.estimate.further import of_further
+from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight, divisors
+from corpusmill.train.tools.estimate.states import state_bytes
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig
@@ -77,14 +79,15 @@ def memory(shape: Shape, layout: Layout, work: Work) -> Memory:
 
 def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     """The memory of each process of a pipeline stage."""
-    layers = layout.stages(shape)[stage]
+    layers = [*layout.stages(shape)[stage], *range(shape.layers, shape.layers + shape.further)]
     units = [shape.by_layer[layer] for layer in layers] + ends(shape, layout, stage)
     states = _states(shape, units, layout, work)
     kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
     activations = kept * layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
     part = layout.tp
     per_token = 16.0 + 8.0 * shape.rotated  # ids and labels, cosine and sine of RoPE
-    if work.cpu and shape.blockwise:  # its masks, a byte each, are all layers'
+    ring = layout.ring and layout.cp > 1
+    if work.cpu and shape.blockwise and not ring:  # its masks, a byte each, are all layers'
         rows = 1 if work.documents else 1 / work.micro_batch
         per_token += (
             work.length * rows * len({masked(shape, replace(work, documents=False), n) for n in layers})
@@ -98,18 +101,32 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         norm = shape.dim * (8 if work.cpu else 4) + 4
         per_token += (norm + shape.dim * work.width) / part
         logits = of_loss(shape, layout, work)
+        sizes = tokens(layout, work), layout.tp, work.width, norm, work.compiled
+        more, more_logits = of_further(shape, *sizes)
+        per_token, logits = per_token + more, logits + more_logits
     if work.checkpointing != "none":
         # During a layer's backward pass all of its activations exist, and the logits no more.
         whole = replace(work, checkpointing="none")
         again = max(layer_activations(shape, layout, whole, layer) for layer in layers)
         activations += max(again - logits, 0.0)
-    if work.cpu and shape.blockwise:
+    if ring or (work.cpu and shape.blockwise):
         # In the backward pass of the last layer's attention: what its feed-forward and the loss kept is gone.
-        weights = min(WEIGHTS, tokens(layout, work) * shape.heads / part * work.length)
+        keys = work.length / layout.cp if ring else work.length
+        weights = min(WEIGHTS, tokens(layout, work) * shape.heads / part * keys)
         gone = tokens(layout, work) * work.width * _feed_forward(shape, layers[-1]) / part
         blocks = weights * (3 * MASTER + (work.width if work.width < MASTER else 0))
+        if ring:
+            blocks += travelling(shape, layout, work, layers[-1])
         activations += max(blocks - logits - gone, 0.0)
     return states._replace(activations=activations + per_token * tokens(layout, work), logits=logits)
+
+
+def travelling(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
+    """Bytes that exist while keys and values come by in the backward pass: theirs, and the next process's; their gradients, of a part
+    and summed in float32, on the way out and on the way in; the queries' in float32."""
+    q, kv = shape.width(layer, "q"), 2 * shape.width(layer, "k")
+    per_token = (3 * kv + q) * work.width + (2 * kv + q) * MASTER
+    return per_token * tokens(layout, work) / layout.tp
 
 
 def tokens(layout: Layout, work: Work) -> int:
@@ -196,25 +213,6 @@ def local(weight: Weight, layout: Layout) -> float:
     return weight.numel / weight.parts(layout.tp, layout.ep)
 
 
-def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
-    """What an optimizer keeps of a parameter: exactly the tensors that `corpusmill.train.optim` makes."""
-    for option in ("ema", "hypergradient"):  # a copy of the weights each
-        if getattr(config, option) is not None:
-            return 4 * weight.numel + state_bytes(weight, config.model_copy(update={option: None}))
-    n, step = weight.numel, 4
-    if config.kind == "adafactor" and len(weight.shape) > 1:
-        return 4 * (n // weight.shape[-1] + n // weight.shape[-2]) + step
-    if config.kind == "adafactor":
-        return 4 * n + step
-    if config.kind == "lion" or (config.kind == "muon" and weight.kind == "matrices"):
-        return 4 * n
-    if config.kind == "sgd":
-        return 4 * n if config.momentum else 0
-    if config.state_bits == 8 and n >= 4096 and n % 256 == 0:  # codes, a scale for 256 of them, 256 values
-        return 2 * (n + 4 * n // 256 + 4 * 256) + step
-    return 8 * n + step
-
-
 def masked(shape: Shape, work: Work, layer: int) -> bool:
     """Whether a layer's attention has a mask, not the causal one alone."""
     return work.documents or shape.windows.get(layer, work.length) < work.length
@@ -226,7 +224,7 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
     C the residual stream (float32), e bytes of what layers compute. Norms keep their input (and 1 / RMS); products
     their input, which autocast casts once for each product; attention q, k, v, its output and a float for each head;
     SwiGLU its two inputs, the activated one and their product. With context parallelism k and v are those of whole
-    sequences. Tensor parallelism divides what lies between the
+    sequences, but in a ring. Tensor parallelism divides what lies between the
     column- and the row-wise product, sequence parallelism the rest (Korthikanti et al. 2022, table 2).
 
     Compiled, what is no product and no attention is computed again: kept are the streams, what the norms put out, and of
@@ -244,6 +242,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
     e, dim = work.width, shape.dim
     mla = shape.mla
     q, kv = (0, 0) if mla else (shape.width(layer, "q"), shape.width(layer, "k"))
+    ring = layout.ring and layout.cp > 1
+    whole = 1 if ring else layout.cp  # of how many processes' keys
     copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards
     gated = bool(shape.width(layer, "gate"))
     hidden = _hidden(shape, layer)
@@ -259,24 +259,23 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         inner += latent.of_products(mla, shape.heads, e) if mla else 0
     elif work.compiled:
         outer = 2 * (stream + e * dim)
-        inner = e * (2 * q + 2 * kv * layout.cp + (2 + gated) * hidden) + heads
+        inner = e * (2 * q + 2 * kv * whole + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
-        casts = (
-            1 if e == 4 else 2 if mla else 1 if layout.tp > 1 else 3
-        )  # tensor parallelism gathers one for all products
+        # Tensor parallelism gathers one for all products, but those before latent vectors.
+        casts = 1 if e == 4 else 2 if mla else 1 if layout.tp > 1 else 3
         ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
-        inner = e * (2 * q + 2 * kv * layout.cp + (4 if gated else 2) * hidden) + heads
-        if work.cpu and not shape.blockwise and masked(shape, work, layer):
+        inner = e * (2 * q + 2 * kv * whole + (4 if gated else 2) * hidden) + heads
+        if work.cpu and not ring and not shape.blockwise and (layout.cp > 1 or masked(shape, work, layer)):
             rows = 1 if work.documents else 1 / work.micro_batch  # without documents, one for all
             inner += e * work.length * rows * layout.tp  # the mask is not cut
     if work.checkpointing not in ("full", "selective"):
         if mla:
-            inner += latent.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, layout.cp)
+            inner += latent.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, whole)
         if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
             inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)
-            inner += e * q if work.cpu else 0  # as measured
+            inner += e * q if work.cpu and not ring else 0  # as measured
         if shape.dropout:
             outer += 2 * dim
         if shape.width(layer, "value_embedding"):  # the vectors that were looked up
@@ -354,7 +353,7 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
     dp: gradients reduced and parameters gathered, 2 x parameters up to stage 2; stage 3 gathers twice for each
     micro-batch (ZeRO, section 7). tp: 4 all-reduces of the residual stream a layer and micro-batch (Shoeybi et al.
     2019; as much with sequence parallelism), and what is gathered again in the backward pass, half of one for each half of a layer. pp: the stream, there and back. ep: it goes out and comes back twice.
-    cp: keys and values are gathered, their gradients scattered.
+    cp: keys and values are gathered, their gradients scattered; in a ring they pass twice, and float32 gradients once.
     """
     rounds = layout.micro_batches(work.global_batch, work.micro_batch)
     stream = tokens(layout, work) * shape.dim * work.width
@@ -378,16 +377,15 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
 
 def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
     """Bytes that a process sends of a micro-batch in a layer, forward and backward, so that all have the keys and values of all."""
-    numbers = shape.mla.kept if shape.mla else 2 * shape.width(layer, "k") / layout.tp
-    own = tokens(layout, work) * numbers * work.width
-    return 2 * (layout.cp - 1) * own
+    ring = layout.ring and layout.cp > 1
+    own = 2 * shape.width(layer, "k") / layout.tp
+    if shape.mla:
+        own = latent.passed(shape.mla, shape.heads) / layout.tp if ring else shape.mla.kept
+    numbers = tokens(layout, work) * own
+    sums = MASTER * layout.cp * numbers if ring else 0
+    return 2 * (layout.cp - 1) * numbers * work.width + sums
 
 
 def layers_of_stage(shape: Shape, layout: Layout) -> list[int]:
     """The layers of a stage that has most."""
     return max(layout.stages(shape), key=len)
-
-
-def divisors(number: int) -> list[int]:
-    """Ascending."""
-    return [n for n in range(1, number + 1) if number % n == 0]

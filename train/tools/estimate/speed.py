@@ -16,11 +16,10 @@ from math import prod
 from typing import NamedTuple
 
 from corpusmill.train.model.flops import Gpu, flops_per_token, recomputed_per_token
-from corpusmill.train.tools.estimate.layout import LOOPED, NODE, Layout, Shape
+from corpusmill.train.tools.estimate.layout import LOOPED, NODE, Layout, Shape, divisors
 from corpusmill.train.tools.estimate.memory import (
     Memory,
     Work,
-    divisors,
     fits,
     gathered_context,
     layers_of_stage,
@@ -86,7 +85,7 @@ class Timing:
         """A step of the whole global batch."""
         work, shape, gpu = self.work, self.shape, self.gpu
         rounds = layout.micro_batches(work.global_batch, micro_batch)
-        layers = -(-shape.layers // layout.pp)
+        layers = -(-shape.layers // layout.pp) + shape.further
         tokens = work.global_batch * work.length
         compute = self.flops * tokens / (layout.processes * gpu.peak * self.mfu) + LAUNCH * layers * rounds
         bubble = (layout.pp - 1) / rounds * compute
@@ -101,7 +100,8 @@ class Timing:
             sent = sum(
                 gathered_context(shape, layout, mine, layer) for layer in layers_of_stage(shape, layout)
             )
-            context = (sent / self._speed(layout.cp * layout.tp) + 2 * LATENCY * layers) * rounds
+            times = 3 * layout.cp - 2 if layout.ring else 2
+            context = (sent / self._speed(layout.cp * layout.tp) + times * LATENCY * layers) * rounds
         if layout.tp > 1:
             sent = 3 * 2 * (layout.tp - 1) / layout.tp * stream
             tensor = (sent / gpu.link + 3 * LATENCY) * layers * rounds

@@ -25,7 +25,7 @@ from corpusmill.train.model.rope import frequencies
 from corpusmill.train.run_folder import TOKENIZER
 from corpusmill.train.tools.architecture import Architecture, architecture, require
 from corpusmill.train.tools.gguf.vocabulary import Vocabulary, vocabulary
-from corpusmill.train.tools.hugging_face import Tensors, theirs, trained_tensors
+from corpusmill.train.tools.hugging_face import Tensors, left_out, theirs, trained_tensors
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -68,7 +68,7 @@ def export(config: TrainConfig, run: Folder, out: Folder, kind: str = "f16") -> 
     publish(writer, file)
     return {
         "output": file.url, "architecture": ARCHITECTURES[made.name], "type": kind, "step": found.step, "bytes": size,
-        "tokenizer": words.rule.name, "notes": words.notes,
+        "tokenizer": words.rule.name, "notes": [*words.notes, *(f"left out: {x}" for x in left_out(model).values())],
     }  # fmt: skip
 
 

@@ -130,6 +130,14 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
         {"causal": False},
         {"causal": False, "window": 8, "global_every": 2, "attention_sinks": True},
         {"mup_base_width": 16, "mup_base_head_dim": 4},
+        {"mtp": 1},
+        {
+            "mtp": 1,
+            "kv_heads": 4,
+            "mla": {"kv_rank": 24, "nope_head_dim": 16, "rope_head_dim": 8, "value_head_dim": 16},
+        },
+        {"mtp": 2, "kv_heads": 4, "logit_softcap": 20.0},
+        {"mtp": 2, "qk_norm": True, "tie_embeddings": False, "loss_chunk": 16},
         {"window": 8, "global_every": 2, "attention_sinks": True, "kv_heads": 4},
     ],
 )
@@ -140,6 +148,9 @@ def test_activations_are_what_autograd_keeps(
     work = replace(WORK, precision=precision, documents=documents)
     found = memory(shape_of(config, V), Layout(), work)
     log_softmax = 4 * work.tokens * V * (2 if config.logit_softcap else 1)  # and tanh
+    if config.loss_chunk:  # instead the gradient of the head, computed ahead
+        log_softmax = 4 * V * config.dim
+    log_softmax *= 1 + (config.mtp or 0)
     measured = kept_by_autograd(config, precision, documents)
     assert found.activations + found.buffers + log_softmax == pytest.approx(measured, rel=0.02)
 

@@ -94,6 +94,10 @@ def test_communication() -> None:
     # Keys and values of 8 heads of 128 there, their gradients back; gradients of weights as with dp.
     own = 4096 // 4 * 2 * 8 * 128 * 2
     assert sent(LLAMA, Layout(cp=4), WORK) == pytest.approx(8 * n * 3 / 4 + 32 * 64 * 2 * 3 * own)
+    # In a ring they pass in the forward and the backward pass, and come home with gradients in float32.
+    around = 2 * 3 * own + 4 * own * 4 / WORK.width
+    assert sent(LLAMA, Layout(cp=4, ring=True), WORK) == pytest.approx(8 * n * 3 / 4 + 32 * 64 * around)
+    assert str(Layout(2, cp=4, ring=True)) == "dp 2 · cp 4 in a ring"
 
 
 def test_processes_that_share_sequences_shard_as_others_and_keep_a_part_of_each() -> None:

@@ -77,6 +77,7 @@ def test_what_a_step_waits_for() -> None:
     assert clock.step(Layout(pp=8), 1).bubble == pytest.approx(7 / 512 * clock.step(Layout(pp=8), 1).compute)
     near, far = clock.step(Layout(cp=8), 1), clock.step(Layout(cp=64), 1)
     assert alone.context == 0 < near.context < far.context and near.compute < alone.compute / 4
+    assert far.context < clock.step(Layout(cp=64, ring=True), 1).context
     again = timing(checkpointing="full").step(Layout(), 1).compute / timing().step(Layout(), 1).compute
     assert 1.25 < again < 1.34
 
