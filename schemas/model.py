@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from corpusmill.schemas.latent import MLAConfig
 from corpusmill.schemas.manifest import Strict
-from corpusmill.schemas.mla import MLAConfig
 
 # What a preset sets where the config says nothing.
 PRESETS: dict[str, dict[str, Any]] = {

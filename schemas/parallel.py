@@ -133,10 +133,6 @@ class ParallelConfig(Strict):
             raise ValueError(
                 f"context {self.context} cuts sequences, and {whole_rows[0]} needs them whole: set context to 1"
             )
-        if self.ring and model.mla:
-            raise ValueError(
-                "ring passes keys and values, and of model.mla latent vectors are gathered: leave ring out"
-            )
         if model.moe and model.moe.balance == "loss":
             raise ValueError(
                 f"context {self.context}: model.moe.balance: loss is of whole sequences: set it to bias, or context to 1"

@@ -23,7 +23,6 @@ SMOOTH = {"label_smoothing": 0.1}
         ({"model": {"logit_softcap": 30.0}, "regularization": SMOOTH}, "regularization.label_smoothing: computes with logits"),
         ({"model": {"logit_softcap": 30.0}, "distillation": TEACHER}, "distillation: computes with logits"),
         ({"parallel": {"ring": True}}, "parallel: ring: no processes share a sequence: set context to 2 or more"),
-        ({"parallel": {"context": 2, "ring": True}, "model": {"mla": {}}}, "of model.mla latent vectors are gathered: leave ring out"),
         ({"parallel": {"context": 2}, "regularization": SMOOTH}, "parallel: context 2 cuts sequences, and regularization needs"),
     ],
 )  # fmt: skip

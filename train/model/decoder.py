@@ -54,7 +54,7 @@ class Decoder(nn.Module):
         learned = config.positions == "learned"
         self.position_embedding = _table(config.max_positions, config.dim) if learned else None
         self.prompt_embedding: nn.Parameter | None = None  # [N, C], of virtual tokens
-        kind = Attention if config.mla is None else LatentAttention
+        kind: type[nn.Module] = LatentAttention if config.mla else Attention
         self.layers = nn.ModuleDict(
             {str(number): Layer(config, number, padded, kind) for number in range(config.layers)}
         )

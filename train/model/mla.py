@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from corpusmill.train.model.attend import Boundaries, attend
 from corpusmill.train.model.blockwise import Scores
 from corpusmill.train.model.layer import COLUMNS, ROWS, RMSNorm, row_parallel
-from corpusmill.train.model.rope import Rotation, rotate, sharpening
+from corpusmill.train.model.rope import Rotation, frequencies, rotate
 from corpusmill.train.model.split import WHOLE, Split
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ class LatentAttention(nn.Module):
         self.split: Split = WHOLE
         self.sizes, self.number = config.mla, number
         self.local, self.rotated = config.is_local(number), config.is_rotated(number)
-        self.softcap, self.sharper = config.attention_softcap, sharpening(config.rope_scaling) ** 2
+        self.softcap = config.attention_softcap
+        # Cosine and sine of both queries and keys are multiplied by it.
+        self.sharper = frequencies(self.sizes.rope_head_dim, config.rope_theta, config.rope_scaling)[1] ** 2
         self.sinks = nn.Parameter(torch.zeros(config.heads)) if config.attention_sinks else None
         of, heads, low = self.sizes, config.heads, self.sizes.q_rank
         self.q_a = nn.Linear(config.dim, low, bias=False) if low else None
@@ -66,12 +68,15 @@ class LatentAttention(nn.Module):
             plain = plain if self.sharper == 1 else plain * self.sharper
             q, key = joined(plain, rotate(turned, rope)), rotate(key, rope)
         here = within.of(self.local)
-        if within.cache is not None or here.context is not None:
+        gathered = (
+            None if here.context is None or here.context.ring else here.context
+        )  # a ring passes keys on
+        if within.cache is not None or gathered is not None:
             kept = torch.cat((latent, key), dim=-1)  # [B, 1, T, R + P], then of all S positions
             if within.cache is not None:
                 (kept,) = within.cache.extend(self.number, kept)
-            if here.context is not None:
-                (kept,) = here.context.whole(kept)
+            if gathered is not None:
+                (kept,) = gathered.whole(kept)
                 here = here._replace(context=None)
             latent, key = torch.split(kept, [of.kv_rank, of.rope_head_dim], dim=-1)
             if within.cache is not None and absorbs(self, q.shape[2], kept.shape[2]):

@@ -52,9 +52,8 @@ class FurtherTokens(nn.ModuleDict):
         super().__init__()
         self.split: Split = WHOLE
         self.first, self.weight = config.layers, config.mtp_weight
-        self.update(
-            {str(k): Depth(config, config.layers + k, rows, attention) for k in range(config.mtp or 0)}
-        )
+        count = config.mtp or 0
+        self.update({str(k): Depth(config, config.layers + k, rows, attention) for k in range(count)})
 
     def forward(
         self,

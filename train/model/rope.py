@@ -64,12 +64,7 @@ def frequencies(
     high = min(math.ceil(pair(scaling.beta_slow)), head_dim - 1)
     number = torch.arange(head_dim // 2, device=device, dtype=torch.float32)
     stretched = ((number - low) / max(high - low, 1e-3)).clamp(0, 1)
-    return slow * stretched + plain * (1 - stretched), sharpening(scaling)
-
-
-def sharpening(scaling: RopeScaling | None) -> float:
-    """What yarn multiplies cosine and sine with, so that scores grow by its square (section 3.4 of its paper); of others 1."""
-    return 0.1 * math.log(scaling.factor) + 1.0 if scaling and scaling.kind == "yarn" else 1.0
+    return slow * stretched + plain * (1 - stretched), 0.1 * math.log(scaling.factor) + 1.0
 
 
 def ntk_theta(theta: float, factor: float, head_dim: int) -> float:

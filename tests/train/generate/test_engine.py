@@ -38,7 +38,6 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
         ({"preset": "gpt2", "max_positions": 64}, 40),
         ({"value_embeddings": "all"}, 40),
         ({"value_residual": True, "kv_heads": 2}, 40),
-        ({"mtp": 2, "kv_heads": 2}, 40),
         ({"mla": LATENT}, 40),
         (
             {
@@ -49,6 +48,7 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
             },
             40,
         ),
+        ({"mtp": 2, "kv_heads": 2}, 40),
         ({"mup_base_width": 24}, 40),
         ({"mup_base_width": 16, "mup_base_head_dim": 4}, 40),
         ({"moe": {"experts": 4, "ffn_dim": 32}}, 40),
@@ -70,9 +70,9 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
         "gpt2",
         "value_embeddings",
         "value residual",
-        "further tokens",
         "latent",
         "latent, local",
+        "further tokens",
         "mup",
         "mup, larger heads",
         "experts",

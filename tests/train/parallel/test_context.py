@@ -84,6 +84,8 @@ def test_rows_are_cut_and_documents_stay_whole() -> None:
 
 MODELS: list[dict[str, Any]] = [
     {"kv_heads": 2}, {"qk_norm": True, "window": 6, "global_every": 2}, {"attention_sinks": True, "kv_heads": 2},
+    {"mla": {"kv_rank": 20, "q_rank": 28, "nope_head_dim": 10, "rope_head_dim": 6, "value_head_dim": 12}},
+    {"mla": {"kv_rank": 24, "nope_head_dim": 8, "rope_head_dim": 8, "value_head_dim": 16}, "window": 6, "global_every": 2},
 ]  # fmt: skip
 LONG = 8 * LENGTH
 WIDE: dict[str, Any] = {"dim": 128, "heads": 4, "kv_heads": 2, "ffn_dim": 352}

@@ -46,13 +46,6 @@ WIDER = {
     "model": {"mup_base_width": 8, "mup_base_head_dim": 2, "value_embeddings": "all", "tie_embeddings": False}
 }
 MIXES = {"model": {"value_residual": True, "kv_heads": 2, "dropout": 0.1, "z_loss": 1e-3, "qk_norm": True}}
-FURTHER = {
-    "model": {
-        "mtp": 2, "mtp_weight": 0.5, "kv_heads": 2, "dropout": 0.1, "loss_chunk": 7, "window": 5, "value_residual": True, "z_loss": 1e-3,
-        "moe": {**MOE, "first": 1},
-    }
-}  # fmt: skip
-PLAIN_FURTHER = {"model": {"mtp": 1, "tie_embeddings": False}, "optimizer": {"eps": 1e-4, "ema": 0.9}}
 SIZES = {"kv_rank": 12, "nope_head_dim": 8, "rope_head_dim": 4, "value_head_dim": 8}
 LATENT = {"model": {"mla": {**SIZES, "q_rank": 20}, "dropout": 0.1, "z_loss": 1e-3, "tie_embeddings": False}}
 LATENT_LOCAL = {
@@ -61,6 +54,13 @@ LATENT_LOCAL = {
         "rope_scaling": {"kind": "yarn", "factor": 4.0, "original_length": 16},
     }
 }  # fmt: skip
+FURTHER = {
+    "model": {
+        "mtp": 2, "mtp_weight": 0.5, "kv_heads": 2, "dropout": 0.1, "loss_chunk": 7, "window": 5, "value_residual": True, "z_loss": 1e-3,
+        "moe": {**MOE, "first": 1},
+    }
+}  # fmt: skip
+PLAIN_FURTHER = {"model": {"mtp": 1, "tie_embeddings": False}, "optimizer": {"eps": 1e-4, "ema": 0.9}}
 BF16 = {"precision": "bf16", "optimizer": {"kind": "sgd"}, "close": {"rtol": 0.02, "atol": 0.01}}
 ONE = {"micro_batch": 1}
 CLAMPED = {"optimizer": {"eps": 1e-4, "grad_clip_value": 0.01}}
@@ -75,6 +75,8 @@ TWO: list[Case] = [
     ["latent, tensor", {"tensor": 2}, LATENT], ["latent, local tensor", {"tensor": 2}, LATENT_LOCAL], ["latent, zero 3", {"zero": 3}, LATENT],
     ["latent, zero 2", {"zero": 2}, LATENT_LOCAL], ["latent, ddp", {}, LATENT], ["latent, zero 1", {"zero": 1}, LATENT],
     ["latent, context", {"context": 2}, LATENT], ["latent, local context", {"context": 2}, LATENT_LOCAL],
+    ["latent, ring", {"context": 2, "ring": True}, LATENT], ["latent, local ring", {"context": 2, "ring": True}, LATENT_LOCAL],
+    ["latent, further tokens", {"tensor": 2}, {"model": {**LATENT["model"], "mtp": 2}}],
     ["latent, 1f1b", {"pipeline": 2}, LATENT_LOCAL], ["latent, zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, LATENT],
     ["latent, bf16 tensor", {"tensor": 2}, {**BF16, **LATENT}], ["latent, bf16 context", {"context": 2}, {**BF16, **LATENT}],
     ["mup 1f1b", {"pipeline": 2}, WIDER], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, LOCAL], ["1f1b", {"pipeline": 2}, FREE],
@@ -130,11 +132,11 @@ EIGHT: list[Case] = [
 COMPILED: list[Case] = [
     ["compiled tensor", {"tensor": 2}, {"compile": "aot_eager"}],
     ["compiled zero 3", {"zero": 3}, {"compile": "inductor"}],
+    ["compiled tensor, latent", {"tensor": 2}, {**LATENT, "compile": "inductor"}],
+    ["compiled context, latent", {"context": 2}, {**LATENT_LOCAL, "compile": "aot_eager"}],
     ["compiled tensor, further tokens", {"tensor": 2}, {**PLAIN_FURTHER, "compile": "aot_eager"}],
     ["compiled context", {"context": 2}, {"compile": "aot_eager"}],
     ["compiled ring", {"context": 2, "ring": True}, {**FREE, "compile": "inductor"}],
-    ["compiled tensor, latent", {"tensor": 2}, {**LATENT, "compile": "inductor"}],
-    ["compiled context, latent", {"context": 2}, {**LATENT_LOCAL, "compile": "aot_eager"}],
     ["compiled pipeline, mixed values", {"pipeline": 2}, {**MIXES, "compile": "aot_eager"}],
 ]
 

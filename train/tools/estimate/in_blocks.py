@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from corpusmill.train.model.blockwise import WEIGHTS
+from corpusmill.train.tools.estimate.latent import passed
 
 if TYPE_CHECKING:
     from corpusmill.train.tools.estimate.layout import Layout, Shape
@@ -25,4 +26,6 @@ def travelling(shape: Shape, layout: Layout, layer: int, count: int, width: int)
     """Bytes that exist while keys and values come by in the backward pass: theirs, and the next process's; their gradients, of a part
     and summed in float32, on the way out and on the way in; the queries' in float32."""
     q, kv = shape.width(layer, "q"), 2 * shape.width(layer, "k")
+    if shape.mla:
+        q, kv = shape.heads * shape.mla.head_size, passed(shape.mla, shape.heads)
     return ((3 * kv + q) * width + (2 * kv + q) * FULL) * count / layout.tp

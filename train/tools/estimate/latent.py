@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.mla import MLAConfig
+    from corpusmill.schemas.latent import MLAConfig
 
 MASTER = 4  # bytes of a float32
 
@@ -33,6 +33,11 @@ def of_passes(
     low = e * (gathered + (mla.q_rank or 0))
     ranks = [(mla.kv_rank, mla.rope_head_dim), *([(mla.q_rank, 0)] if mla.q_rank else [])]
     return kernel + low + sum(_norm(rank, beside, e, compiled, cpu) for rank, beside in ranks)
+
+
+def passed(mla: MLAConfig, heads: int) -> int:
+    """Numbers of a position that go around in a ring: keys, and values as long as they are."""
+    return 2 * heads * mla.head_size
 
 
 def _norm(rank: int, beside: int, e: int, compiled: bool, cpu: bool) -> float:

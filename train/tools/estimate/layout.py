@@ -18,7 +18,7 @@ from corpusmill.train.optim.make import kind_of
 from corpusmill.train.parallel.pipeline import layers_of
 
 if TYPE_CHECKING:
-    from corpusmill.schemas.mla import MLAConfig
+    from corpusmill.schemas.latent import MLAConfig
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.optim import ParameterKind
     from corpusmill.schemas.parallel import ParallelConfig, Schedule

@@ -16,6 +16,7 @@ from corpusmill.train.tools.estimate import latent
 from corpusmill.train.tools.estimate.further import of_further
 from corpusmill.train.tools.estimate.in_blocks import of_backward
 from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight, divisors
+from corpusmill.train.tools.estimate.states import state_bytes
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig
@@ -199,25 +200,6 @@ def local(weight: Weight, layout: Layout) -> float:
     return weight.numel / weight.parts(layout.tp, layout.ep)
 
 
-def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
-    """What an optimizer keeps of a parameter: exactly the tensors that `corpusmill.train.optim` makes."""
-    for option in ("ema", "hypergradient"):  # a copy of the weights each
-        if getattr(config, option) is not None:
-            return 4 * weight.numel + state_bytes(weight, config.model_copy(update={option: None}))
-    n, step = weight.numel, 4
-    if config.kind == "adafactor" and len(weight.shape) > 1:
-        return 4 * (n // weight.shape[-1] + n // weight.shape[-2]) + step
-    if config.kind == "adafactor":
-        return 4 * n + step
-    if config.kind == "lion" or (config.kind == "muon" and weight.kind == "matrices"):
-        return 4 * n
-    if config.kind == "sgd":
-        return 4 * n if config.momentum else 0
-    if config.state_bits == 8 and n >= 4096 and n % 256 == 0:  # codes, a scale for 256 of them, 256 values
-        return 2 * (n + 4 * n // 256 + 4 * 256) + step
-    return 8 * n + step
-
-
 def masked(shape: Shape, work: Work, layer: int) -> bool:
     """Whether a layer's attention has a mask, not the causal one alone."""
     return work.documents or shape.windows.get(layer, work.length) < work.length
@@ -247,7 +229,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
     e, dim = work.width, shape.dim
     mla = shape.mla
     q, kv = (0, 0) if mla else (shape.width(layer, "q"), shape.width(layer, "k"))
-    whole = 1 if layout.passing else layout.cp  # of how many processes' keys
+    ring = layout.passing
+    whole = 1 if ring else layout.cp  # of how many processes' keys
     copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards
     gated = bool(shape.width(layer, "gate"))
     hidden = _hidden(shape, layer)
@@ -266,26 +249,20 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         inner = e * (2 * q + 2 * kv * whole + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
-        casts = (
-            1 if e == 4 else 2 if mla else 1 if layout.tp > 1 else 3
-        )  # tensor parallelism gathers one for all products
+        # Tensor parallelism gathers one for all products, but those before latent vectors.
+        casts = 1 if e == 4 else 2 if mla else 1 if layout.tp > 1 else 3
         ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
         inner = e * (2 * q + 2 * kv * whole + (4 if gated else 2) * hidden) + heads
-        if (
-            work.cpu
-            and not layout.passing
-            and not shape.blockwise
-            and (layout.cp > 1 or masked(shape, work, layer))
-        ):
+        if work.cpu and not ring and not shape.blockwise and (layout.cp > 1 or masked(shape, work, layer)):
             rows = 1 if work.documents else 1 / work.micro_batch  # without documents, one for all
             inner += e * work.length * rows * layout.tp  # the mask is not cut
     if work.checkpointing not in ("full", "selective"):
         if mla:
-            inner += latent.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, layout.cp)
+            inner += latent.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, whole)
         if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
             inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)
-            inner += e * q if work.cpu and not layout.passing else 0  # as measured
+            inner += e * q if work.cpu and not ring else 0  # as measured
         if shape.dropout:
             outer += 2 * dim
         if shape.width(layer, "value_embedding"):  # the vectors that were looked up
@@ -387,10 +364,13 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
 
 def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
     """Bytes that a process sends of a micro-batch in a layer, forward and backward, so that all have the keys and values of all."""
-    numbers = shape.mla.kept if shape.mla else 2 * shape.width(layer, "k") / layout.tp
-    count = tokens(layout, work) * numbers
-    sums = MASTER * layout.cp * count if layout.passing else 0
-    return 2 * (layout.cp - 1) * count * work.width + sums
+    ring = layout.passing
+    own = 2 * shape.width(layer, "k") / layout.tp
+    if shape.mla:
+        own = latent.passed(shape.mla, shape.heads) / layout.tp if ring else shape.mla.kept
+    numbers = tokens(layout, work) * own
+    sums = MASTER * layout.cp * numbers if ring else 0
+    return 2 * (layout.cp - 1) * numbers * work.width + sums
 
 
 def layers_of_stage(shape: Shape, layout: Layout) -> list[int]:

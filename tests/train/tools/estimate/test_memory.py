@@ -131,6 +131,11 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
         {"causal": False, "window": 8, "global_every": 2, "attention_sinks": True},
         {"mup_base_width": 16, "mup_base_head_dim": 4},
         {"mtp": 1},
+        {
+            "mtp": 1,
+            "kv_heads": 4,
+            "mla": {"kv_rank": 24, "nope_head_dim": 16, "rope_head_dim": 8, "value_head_dim": 16},
+        },
         {"mtp": 2, "kv_heads": 4, "logit_softcap": 20.0},
         {"mtp": 2, "qk_norm": True, "tie_embeddings": False, "loss_chunk": 16},
         {"window": 8, "global_every": 2, "attention_sinks": True, "kv_heads": 4},

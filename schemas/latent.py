@@ -1,4 +1,4 @@
-"""Multi-head latent attention as a part of a model's config."""
+"""Multi-head latent attention in a model's config."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class MLAConfig(Strict):
         """Numbers that generation keeps of a position in a layer."""
         return self.kv_rank + self.rope_head_dim
 
-    def check(self, model: Any) -> None:
-        """Raises `ValueError`, with the key to change, for what the config of a model cannot have beside it."""
+    def check(self, model: Strict) -> None:
+        """Raises `ValueError`, with the key to change, for what a model cannot have beside it."""
         apart: tuple[tuple[str, Any, str], ...] = (
             ("head_dim", None, "has sizes of its own (mla.nope_head_dim, rope_head_dim, value_head_dim)"),
             ("kv_heads", None, "gives each head keys and values of its own, and keeps none of them"),
@@ -62,9 +62,10 @@ class MLAConfig(Strict):
             ("value_residual", False, "keeps no values, with which those of other layers would be mixed"),
             ("mup_base_width", None, "has ranks that need not grow with dim, as muP's rule takes it"),
         )
+        given = model.model_dump()
         for key, wanted, why in apart:
-            found = getattr(model, key)
-            if found != wanted and not (key == "kv_heads" and found == model.heads):
+            found = given.get(key, wanted)
+            if found != wanted and not (key == "kv_heads" and found == given["heads"]):
                 raise ValueError(
                     f"{key} {str(found).lower()}: mla {why}: set {key} to {'null' if wanted is None else str(wanted).lower()}, or leave"
                     " mla out"
