@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.parallel import Precision
 
-Target = Literal["q", "k", "v", "o", "gate", "up", "down"]
+Target = Literal["q", "k", "v", "q_a", "q_b", "kv_a", "kv_b", "o", "gate", "up", "down"]
+OF_MLA: tuple[Target, ...] = ("q_a", "q_b", "kv_a", "kv_b")
 NF4_BLOCK = 64  # weights that share a scale
 TARGETS: tuple[Target, ...] = get_args(Target)  # in the order of a layer
 
@@ -94,8 +95,18 @@ class AdapterConfig(Strict):
 
     def targets_of(self, model: ModelConfig) -> tuple[Target, ...]:
         """The products of a layer of this model that have an adapter, in the order of `TARGETS`."""
-        there = [name for name in TARGETS if name != "gate" or model.activation == "swiglu"]
+        there = self._there(model)
         return tuple(name for name in there if self.targets is None or name in self.targets)
+
+    @staticmethod
+    def _there(model: ModelConfig) -> tuple[Target, ...]:
+        """The products of a layer of this model."""
+        missing = set[Target]() if model.activation == "swiglu" else {"gate"}
+        if model.mla is None:
+            missing |= set(OF_MLA)
+        else:
+            missing |= {"k", "v", *(("q_a", "q_b") if model.mla.q_rank is None else ("q",))}
+        return tuple(name for name in TARGETS if name not in missing)
 
     def check(
         self, model: ModelConfig, precision: Precision, start: StartConfig | None, tensor: int = 1
@@ -122,6 +133,15 @@ class AdapterConfig(Strict):
             raise ValueError("precision fp8 rounds the frozen weights at every use: set precision to bf16")
         if "gate" in (self.targets or ()) and model.activation != "swiglu":
             raise ValueError(f"targets: model.activation {model.activation} has no gate: leave gate out")
+        there = self._there(model)
+        if missing := [name for name in self.targets or () if name not in there]:
+            raise ValueError(
+                f"targets: this model's layers have no {missing[0]}: leave it out (they have {', '.join(there)})"
+            )
+        if self.kind == "prefix" and model.mla is not None:
+            raise ValueError(
+                "kind: prefix trains keys and values, and with model.mla none are kept: take prompt or lora, or leave model.mla out"
+            )
         if self.quantise is not None:
             self._check_blocks(model, tensor)
 
@@ -146,6 +166,10 @@ class AdapterConfig(Strict):
         """Of NF4, whose blocks of `NF4_BLOCK` weights lie along the inputs."""
         of_heads = ("model.heads x model.head_dim", model.heads * model.head_size, tensor)
         inputs = {"o": of_heads, "down": ("model.ffn_dim", model.hidden, tensor)}
+        if model.mla is not None:
+            inputs["o"] = ("model.heads x mla.value_head_dim", model.heads * model.mla.value_head_dim, tensor)
+            inputs["q_b"] = ("model.mla.q_rank", model.mla.q_rank or 0, 1)
+            inputs["kv_b"] = ("model.mla.kv_rank", model.mla.kv_rank, 1)
         for target in self.targets_of(model):
             key, size, parts = inputs.get(target, ("model.dim", model.dim, 1))
             if size % (NF4_BLOCK * parts):

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from corpusmill.schemas.latent import MLAConfig
 from corpusmill.schemas.manifest import Strict
 
 # What a preset sets where the config says nothing.
@@ -104,6 +105,11 @@ class ModelConfig(Strict):
         default="swiglu", description="gelu: GPT-2's (tanh); relu2: the square of relu"
     )
     bias: bool = Field(default=False, description="in every matrix product except the head, and in layernorm")
+    mla: MLAConfig | None = Field(
+        default=None,
+        exclude_if=_none,
+        description="multi-head latent attention (DeepSeek-V2): a cache of kv_rank + rope_head_dim numbers a position; null: none",
+    )
     qk_norm: bool = Field(default=False, description="RMSNorm over each head's query and key, before RoPE")
     value_embeddings: Literal["none", "alternate", "all"] = Field(
         default="none",
@@ -211,12 +217,14 @@ class ModelConfig(Strict):
 
     @model_validator(mode="after")
     def shapes(self) -> ModelConfig:
-        if self.head_dim is None and self.dim % self.heads:
+        if self.mla:
+            self.mla.check(self)
+        elif self.head_dim is None and self.dim % self.heads:
             raise ValueError(
                 f"dim {self.dim} is not a multiple of heads {self.heads}: set dim to"
                 f" {-(-self.dim // self.heads) * self.heads}"
             )
-        if self.positions == "rope" and self.head_size % 2:
+        if self.positions == "rope" and self.rope_size % 2:
             if self.head_dim:
                 raise ValueError(
                     f"head_dim {self.head_dim} is odd, and RoPE rotates pairs: set head_dim to {self.head_dim + 1}"
@@ -253,7 +261,7 @@ class ModelConfig(Strict):
             raise ValueError(
                 f"mup_base_head_dim {self.mup_base_head_dim} goes with mup_base_width, which is null: set that, or leave it out"
             )
-        if self.rope_scaling and self.rope_scaling.kind == "ntk" and self.head_size < 4:
+        if self.rope_scaling and self.rope_scaling.kind == "ntk" and self.rope_size < 4:
             raise ValueError("rope_scaling.kind ntk needs heads of 4 or more dimensions: set kind to linear")
         if self.moe and self.moe.first >= self.layers:
             raise ValueError(
@@ -273,8 +281,18 @@ class ModelConfig(Strict):
 
     @property
     def head_size(self) -> int:
-        """Dimensions of a head."""
-        return self.head_dim or self.dim // self.heads
+        """Dimensions of a head, with `mla` of its queries and keys."""
+        return self.mla.head_size if self.mla else self.head_dim or self.dim // self.heads
+
+    @property
+    def rope_size(self) -> int:
+        """Dimensions of a head that rotary positions rotate."""
+        return self.mla.rope_head_dim if self.mla else self.head_size
+
+    @property
+    def kept(self) -> tuple[int, int, int]:
+        """What generation keeps of a position in a layer: how many times (keys and values) how many heads of how many numbers."""
+        return (1, 1, self.mla.kept) if self.mla else (2, self.key_value_heads, self.head_size)
 
     @property
     def stage_width(self) -> int:

@@ -191,7 +191,7 @@ def test_the_page_on_changing_the_model_names_what_there_is() -> None:
     rows = re.findall(
         r"^\| [^|`]+ \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \| `([^`]+)` \|$", text, re.MULTILINE
     )
-    assert len(rows) == 10
+    assert len(rows) == 11
     for schema, module, place, test in rows:
         assert schema == "schemas/model.py" and test.startswith("tests/") and (ROOT / test).exists(), test
         assert f"{place}(" in (ROOT / module).read_text(encoding="utf-8"), (module, place)

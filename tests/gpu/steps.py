@@ -51,6 +51,14 @@ CASES: dict[str, dict[str, Any]] = {
         "model.causal": False, "model.window": 5, "model.attention_sinks": True,
         "data.masking": {"token": "<|endoftext|>", "whole_words": False},
     },
+    "latent": {
+        "model.mla": {"kv_rank": 16, "q_rank": 24, "nope_head_dim": 16, "rope_head_dim": 8, "value_head_dim": 16},
+        "model.kv_heads": None, "precision": "bf16", "data.micro_batch": 2,
+    },
+    "latent, fp32": {
+        "model.mla": {"kv_rank": 16, "nope_head_dim": 16, "rope_head_dim": 8, "value_head_dim": 16}, "model.kv_heads": None,
+        "model.window": 5, "model.attention_sinks": True,
+    },
     "checkpointing": {"memory.checkpointing": "full", "precision": "bf16"},
     "selective": {"memory.checkpointing": "selective", "precision": "bf16"},
     "offloaded": {"memory.offload": "activations"},

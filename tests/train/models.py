@@ -13,6 +13,7 @@ from corpusmill.train.model.decoder import Decoder
 SMALL: dict[str, Any] = {"dim": 32, "layers": 3, "heads": 4, "ffn_dim": 48, "vocab_multiple": 8}
 MOE = {"experts": 4, "top_k": 2, "ffn_dim": 24}
 SOFTMAX = {**MOE, "scores": "softmax", "balance": "loss"}
+MLA = {"kv_rank": 16, "nope_head_dim": 8, "rope_head_dim": 4, "value_head_dim": 8}
 LLAMA3 = {
     "kind": "llama3",
     "factor": 8.0,
@@ -38,6 +39,11 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3 moe": ("Qwen3MoeForCausalLM", {"moe": {**SOFTMAX, "first": 1}, "qk_norm": True}),
     "glm4": ("Glm4MoeForCausalLM", {"moe": {**MOE, "first": 1, "shared_experts": 2}, "kv_heads": 2}),
     "glm4 plain": ("Glm4MoeForCausalLM", {"moe": {**MOE, "balance": "loss"}, "qk_norm": True, "tie_embeddings": False}),
+    "deepseek": ("DeepseekV3ForCausalLM", {"mla": {**MLA, "q_rank": 20}}),
+    "deepseek free": ("DeepseekV3ForCausalLM", {"mla": {**MLA, "value_head_dim": 12, "rope_head_dim": 6}, "tie_embeddings": False}),
+    "deepseek yarn": ("DeepseekV3ForCausalLM", {"mla": MLA, "rope_scaling": {"kind": "yarn", "factor": 4.0, "original_length": 16}}),
+    "deepseek ntk": ("DeepseekV3ForCausalLM", {"mla": MLA, "rope_scaling": {"kind": "ntk", "factor": 4.0}}),
+    "deepseek experts": ("DeepseekV3ForCausalLM", {"mla": MLA, "moe": {**MOE, "first": 1, "shared_experts": 2}}),
     "eurobert": ("EuroBertForMaskedLM", {"causal": False, "kv_heads": 2}),
     "eurobert mup": ("EuroBertForMaskedLM", {"causal": False, "mup_base_width": 16, "mup_base_head_dim": 2}),
     "eurobert free": ("EuroBertForMaskedLM", {"causal": False, "tie_embeddings": False, "rope_theta": 5e5, "head_dim": 12}),

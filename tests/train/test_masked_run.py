@@ -72,6 +72,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "model.value_residual": True, "model.mup_base_width": 16, "optimizer.hypergradient": {"rate": 0.2},
         "validation.patience": 9,
     },
+    "latent": {
+        "model.kv_heads": None,
+        "model.mla": {"kv_rank": 12, "q_rank": 20, "nope_head_dim": 8, "rope_head_dim": 4, "value_head_dim": 8}, "model.dropout": 0.1,
+        "model.window": 5, "model.global_every": 2,
+    },
 }  # fmt: skip
 
 

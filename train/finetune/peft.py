@@ -82,8 +82,14 @@ def export_adapter(config: TrainConfig, run: Folder, out: Folder, dtype: str = "
 def names_of(model: ModelConfig, adapter: AdapterConfig, vocab_size: int) -> dict[str, str]:
     """The names of an adapter's tensors in PEFT's files -> those of our parameters.
 
-    Raises `UserError` for models with learned positions: GPT-2's layout has q, k and v in one transposed weight.
+    Raises `UserError` for models with learned positions: GPT-2's layout has q, k and v in one transposed weight; and with `mla`, whose
+    rows have another order there.
     """
+    if model.mla is not None:
+        raise UserError(
+            "model.mla: DeepSeek-V3's layout has rows of these products in another order, and adapters are written in ours; merge it:"
+            " `corpusmill export` without --format"
+        )
     if model.positions == "learned":
         raise UserError(
             "model.positions: learned: GPT-2's layout keeps q, k and v in one weight, and these adapters are of each; merge it:"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from corpusmill.train.generate.low_bits import Bits, LowBits
 from corpusmill.train.generate.product import Product
-from corpusmill.train.model.layer import FeedForward, Layer
+from corpusmill.train.model.layer import Attention, FeedForward, Layer
 from corpusmill.train.model.rope import rotation
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Fused:
     def fits(config: ModelConfig) -> bool:
         """Whether this is written for such a model."""
         plain = config.norm == "rmsnorm" and config.positions == "rope" and not config.bias
-        others = config.moe or any(config.has_value_embedding(n) for n in range(config.layers))
+        others = config.moe or config.mla or any(config.has_value_embedding(n) for n in range(config.layers))
         scores = config.window or config.nope_every or config.attention_softcap or config.attention_sinks
         return plain and not (others or scores or config.value_residual) and config.query_scale == 1
 
@@ -83,7 +83,7 @@ class Fused:
     def _layer(self, layer: nn.Module) -> _Layer:
         assert isinstance(layer, Layer)
         attention, ffn, config = layer.attention, layer.ffn, self._config
-        assert isinstance(ffn, FeedForward)
+        assert isinstance(attention, Attention) and isinstance(ffn, FeedForward)
         D, norms = config.head_size, None
         if attention.q_norm is not None and attention.k_norm is not None:
             norms = torch.cat(

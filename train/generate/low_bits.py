@@ -77,9 +77,10 @@ class LowBitsLinear(nn.Module):
 
 
 def in_few_bits(model: Decoder, bits: Bits) -> None:
-    """Replace the products of a model's layers in place: all but routers and experts, whose weights are in one tensor."""
+    """Replace the products of a model's layers in place: all but routers, experts, whose weights are in one tensor, and what makes keys
+    of latent vectors, which queries are multiplied with too (`corpusmill.train.model.mla`)."""
     for layer in model.layers.values():
         for name, module in list(layer.named_modules()):
-            if isinstance(module, nn.Linear) and not name.endswith("router"):
+            if isinstance(module, nn.Linear) and not name.endswith(("router", "kv_b")):
                 parent, _, own = name.rpartition(".")
                 setattr(layer.get_submodule(parent), own, LowBitsLinear(module, bits))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from corpusmill.train.generate.fused import interleaved, weight_of
-from corpusmill.train.model.layer import FeedForward, Layer
+from corpusmill.train.model.layer import Attention, FeedForward, Layer
 from corpusmill.train.model.lora import TINY, LoRALinear, changed_weight, row_norms
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _of(layer: nn.Module, part: str, folded: bool) -> list[_Part]:
     """Of the linear layers that a fused product is made of, with rows and columns in its order."""
     assert isinstance(layer, Layer)
     attention, ffn = layer.attention, layer.ffn
-    assert isinstance(ffn, FeedForward)
-    size, factors = layer.attention.head_dim, None
+    assert isinstance(attention, Attention) and isinstance(ffn, FeedForward)
+    size, factors = attention.head_dim, None
     linears: Sequence[nn.Module] = {
         "qkv": [attention.q, attention.k, attention.v], "out": [attention.o],
         "up": [*([ffn.gate] if ffn.gate is not None else []), ffn.up], "down": [ffn.down],

@@ -129,11 +129,11 @@ class _Seen:
     """In place of a cache: notes the keys and values of each layer."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[Tensor, Tensor]] = []
+        self.seen: list[tuple[Tensor, ...]] = []
 
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        self.seen.append((k, v))
-        return k, v
+    def extend(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
+        self.seen.append(new)
+        return new
 
 
 @contextmanager

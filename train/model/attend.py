@@ -31,10 +31,10 @@ PLAIN: Final = Scores()
 
 
 class Earlier(Protocol):
-    """Keys and values of earlier positions, of all layers."""
+    """Keys and values of earlier positions, of all layers, or what they are made of."""
 
-    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep a layer's k and v [B, K, T, D] of new positions; all of them so far, [B, K, S, D]."""
+    def extend(self, layer: int, *new: Tensor) -> tuple[Tensor, ...]:
+        """Keep a layer's `new`, such as k and v, [B, K, T, D] each, of new positions; all of them so far, [B, K, S, D]."""
 
 
 class Boundaries(NamedTuple):
@@ -125,8 +125,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, within: Boundaries, scores: Scores =
     """Attention of q [B, H, T, D] on k and v [B, K, T, D], H a multiple of K; [B, H, T, D]. `within`: of this layer."""
     if within.context is not None:
         if within.context.ring is not None:
-            limits = within.documents, within.window, within.causal
-            return within.context.ring.attend(q, k, v, scores, *limits)
+            return within.context.ring.attend(q, k, v, scores, within.documents, within.window, within.causal)
         k, v = within.context.whole(k, v)
     # A branch, not a comparison: the compiler may take numbers of heads for symbols, and the kernels want a bool.
     grouped = True if q.shape[1] != k.shape[1] else False  # noqa: SIM210

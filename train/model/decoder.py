@@ -17,9 +17,10 @@ from corpusmill.train.model.attend import Boundaries, Part, boundaries, document
 from corpusmill.train.model.blockwise import capped
 from corpusmill.train.model.flops import flops_per_token
 from corpusmill.train.model.initialise import initialise
-from corpusmill.train.model.layer import Layer, dropout, keys_of_layer, make_norm
+from corpusmill.train.model.layer import Attention, Layer, dropout, keys_of_layer, make_norm
 from corpusmill.train.model.lora import weight_shapes
 from corpusmill.train.model.losses import Statistics, token_losses
+from corpusmill.train.model.mla import LatentAttention
 from corpusmill.train.model.moe import Experts
 from corpusmill.train.model.mtp import FurtherTokens
 from corpusmill.train.model.rope import rotation
@@ -53,11 +54,12 @@ class Decoder(nn.Module):
         learned = config.positions == "learned"
         self.position_embedding = _table(config.max_positions, config.dim) if learned else None
         self.prompt_embedding: nn.Parameter | None = None  # [N, C], of virtual tokens
+        kind: type[nn.Module] = LatentAttention if config.mla else Attention
         self.layers = nn.ModuleDict(
-            {str(number): Layer(config, number, padded) for number in range(config.layers)}
+            {str(number): Layer(config, number, padded, kind) for number in range(config.layers)}
         )
         self.norm = make_norm(config)
-        self.mtp = FurtherTokens(config, padded) if config.mtp else None
+        self.mtp = FurtherTokens(config, padded, kind) if config.mtp else None
         of_head = 1 if config.reward_head else padded
         self.head = None if config.tie_embeddings else nn.Linear(config.dim, of_head, bias=False)
         if config.reward_head:
@@ -153,7 +155,7 @@ class Decoder(nn.Module):
         config = self.config
         if config.positions != "rope":
             return None
-        return rotation(positions, config.head_size, config.rope_theta, config.rope_scaling)
+        return rotation(positions, config.rope_size, config.rope_theta, config.rope_scaling)
 
     def boundaries(
         self,

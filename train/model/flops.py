@@ -18,7 +18,7 @@ from corpusmill.common.errors import UserError, nearest
 
 MFU_FORMULA = (
     "tokens/s of one device x (6 x active weights of matrix products, 4 x frozen ones, + 6 x layers x heads x head_dim x"
-    " sequence_length; of a local layer with window w its 2 w - w^2 / sequence_length; of attention to both sides twice as much)"
+    " sequence_length, with mla the mean of a key's and a value's size; of a local layer with window w its 2 w - w^2 / sequence_length; of attention to both sides twice as much)"
     " / its peak FLOP/s in dense bf16, whatever the precision"
 )
 Shapes = Mapping[str, Sequence[int]]  # of a decoder's parameters, by name
@@ -42,8 +42,8 @@ def flops_per_token(
 ) -> float:
     """FLOPs of forward and backward for one token of a sequence of `length`.
 
-    6 x `active_weights`, and 12 x layers x heads x head_size x length for attention, half of it if `causal` (PaLM,
-    Chowdhery et al. 2022, appendix B), and as much less as the mask has fewer ones where a layer has a window.
+    6 x `active_weights`, and 12 x layers x heads x head_size x length for attention (where keys and values differ in size, their
+    mean), half of it if `causal` (PaLM, Chowdhery et al. 2022, appendix B), and as much less as the mask has fewer ones where a layer has a window.
     Weights that are `frozen` count 4 x: they have no gradient, and their inputs have one (of the
     first layer too, here). Layers that predict further tokens count like the others, and the head once more for each. Boundaries of documents, recomputation and the norms of DoRA's rows are not taken into account.
     """
@@ -87,11 +87,12 @@ def _attention(shapes: Shapes, length: int, causal: bool, windows: Windows) -> f
     """FLOPs of the forward pass: q k and the weighted sum of v, 2 for each of their products."""
     total = 0.0
     for name, shape in shapes.items():
-        if name.endswith("attention.q.weight"):
+        if name.endswith(("attention.q.weight", "attention.q_b.weight")):
             number = int(name.split(".")[1]) if name.startswith("layers.") else -1
             window = min(windows.get(number, length), length)
+            of_values = shapes[f"{name.partition('attention')[0]}attention.o.weight"][1]
             # The first w positions attend to (w + 1) / 2 on average, the others to w.
-            total += shape[0] * (2 * window - window * window / length)
+            total += (shape[0] + of_values) / 2 * (2 * window - window * window / length)
     return (2.0 if causal else 4.0) * total
 
 

@@ -173,13 +173,13 @@ class Layer(nn.Module):
     """Residual stream [B, T, C] in and out, with the tokens' `ids` [B, T] and `rows` of vocabulary; also what the router of a layer with experts did, else None;
     and of layer 0 its values, if later layers mix theirs with these (`first`), else None.
 
-    Dropout is applied to the output of each half, by the layer's `keys` (None: no dropout).
+    Dropout is applied to the output of each half, by the layer's `keys` (None: no dropout). `attention`: its kind.
     """
 
-    def __init__(self, config: ModelConfig, number: int, rows: int) -> None:
+    def __init__(self, config: ModelConfig, number: int, rows: int, attention: type[nn.Module]) -> None:
         super().__init__()
         self.attention_norm = make_norm(config)
-        self.attention = Attention(config, number, rows)
+        self.attention = attention(config, number, rows)
         self.ffn_norm = make_norm(config)
         experts = config.has_experts(number)
         self.ffn = Experts(config, FeedForward) if experts else FeedForward(config, config.hidden)

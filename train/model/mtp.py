@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 class Depth(nn.Module):
     """One further token: the stream [B, T / n, C] of the depth before, and embeddings, to the stream and what the head takes of it."""
 
-    def __init__(self, config: ModelConfig, number: int, rows: int) -> None:
+    def __init__(self, config: ModelConfig, number: int, rows: int, attention: type[nn.Module]) -> None:
         super().__init__()
         self.stream_norm, self.token_norm = make_norm(config), make_norm(config)
         self.project = nn.Linear(2 * config.dim, config.dim, bias=False)
-        self.layer = Layer(config, number, rows)
+        self.layer = Layer(config, number, rows, attention)
         self.norm, self.ratio = make_norm(config), config.width_ratio
 
     def forward(
@@ -48,11 +48,12 @@ class Depth(nn.Module):
 class FurtherTokens(nn.ModuleDict):
     """The depths of a model, by number from 0."""
 
-    def __init__(self, config: ModelConfig, rows: int) -> None:
+    def __init__(self, config: ModelConfig, rows: int, attention: type[nn.Module]) -> None:
         super().__init__()
         self.split: Split = WHOLE
         self.first, self.weight = config.layers, config.mtp_weight
-        self.update({str(k): Depth(config, config.layers + k, rows) for k in range(config.mtp or 0)})
+        count = config.mtp or 0
+        self.update({str(k): Depth(config, config.layers + k, rows, attention) for k in range(count)})
 
     def forward(
         self,

@@ -41,11 +41,11 @@ class Context:
         parts = {name: batch[name][:, places] for name in CUT if name in batch}
         return {**batch, **parts, "places": places.expand(rows, -1)}
 
-    def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values [B, K, T / n, D] of this process's positions: those of all, [B, K, T, D], in the order of the text."""
-        both: Tensor = _Gathered.apply(torch.cat((k.to(v.dtype), v), dim=1), self)  # type: ignore[no-untyped-call]
-        found = both.chunk(2, dim=1)
-        return found[0], found[1]
+    def whole(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Such as keys and values, [B, K, T / n, D] of this process's positions: those of all, [B, K, T, D], in the order of the text."""
+        joined = torch.cat([part.to(parts[-1].dtype) for part in parts], dim=1)
+        found: Tensor = _Gathered.apply(joined, self)  # type: ignore[no-untyped-call]
+        return found.chunk(len(parts), dim=1)
 
 
 class _Gathered(torch.autograd.Function):

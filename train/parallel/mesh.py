@@ -289,14 +289,13 @@ def make_mesh(config: ParallelConfig, world: World) -> Mesh:
         from corpusmill.train.parallel.context import Context
         from corpusmill.train.parallel.ring import RingContext
 
-        kind = RingContext if config.ring else Context
         apart = config.context * config.tensor  # ranks of one data rank in a stage
         first = world.rank // apart * apart
         for start in range(0, world.size, apart):
             for one in range(config.tensor):
                 group = dist.new_group(list(range(start + one, start + apart, config.tensor)))
                 if start == first and one == world.rank % config.tensor:
-                    context = kind(group)
+                    context = (RingContext if config.ring else Context)(group)
     mesh = Mesh(config, dense, experts, ends, context)
     if world.watch:  # else PyTorch's own: a part of `watch.timeout` or a multiple of it
         for group in mesh.groups():

@@ -38,7 +38,7 @@ def use_fp8(model: nn.Module, device: torch.device) -> int:
         if isinstance(module, nn.Linear) and not name.endswith("router") and not _odd(*module.weight.shape)
     ]  # fmt: skip
     if layers and not products:
-        size = layers[0].attention.q.weight.shape[1]
+        size = len(next(layers[0].attention_norm.parameters()))
         raise UserError(
             f"precision: fp8 needs products whose dimensions are multiples of {TILE}, and this model has none: set"
             f" model.dim {size} to {-(-size // TILE) * TILE}, or precision to bf16"

@@ -12,11 +12,13 @@ from corpusmill.common.errors import UserError
 from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.model.rope import ntk_theta
 
+DEEPSEEK = ("DeepseekV3ForCausalLM", "Glm4MoeForCausalLM")  # whose experts have one form
+
 
 class Part(NamedTuple):
     """A tensor of theirs: the concatenation of ours along the first dimension, or one expert of a stack, perhaps
     transposed. Without `sources` it is one of `shape` that holds no number. `scale`: theirs is ours times this (factors of muP,
-    which they have not)."""
+    which they have not). `turned`: (heads, P), if the last P rows of each head, whose pairs are (i, i + P/2), are (2 i, 2 i + 1) there."""
 
     name: str
     sources: tuple[str, ...]
@@ -24,6 +26,7 @@ class Part(NamedTuple):
     expert: int | None = None
     shape: tuple[int, ...] = ()
     scale: float = 1.0
+    turned: tuple[int, int] | None = None
 
 
 class Architecture(NamedTuple):
@@ -52,14 +55,26 @@ def architecture(model: ModelConfig, vocab_rows: int, length: int) -> Architectu
     if model.positions == "learned":
         return _gpt2(model, vocab_rows)
     shared = _llama(model, vocab_rows, length)
-    name, more = _experts(model) if model.moe else _dense(model)
+    name, more = _latent(model) if model.mla else _experts(model) if model.moe else _dense(model)
+    if model.mla:  # which has its own
+        del shared["head_dim"]
     return Architecture(name, {**shared, **more}, list(_parts(model, name)))
 
 
 def _eurobert(model: ModelConfig, vocab_rows: int, length: int) -> Architecture:
     """Llama's layers with attention to both sides (Boizard et al. 2025)."""
     why = "EuroBERT, which attends to both sides, has it otherwise"
-    require(model, why, positions="rope", bias=False, qk_norm=False, moe=None, window=None, nope_every=None)
+    require(
+        model,
+        why,
+        positions="rope",
+        bias=False,
+        qk_norm=False,
+        mla=None,
+        moe=None,
+        window=None,
+        nope_every=None,
+    )
     more = {
         "model_type": "eurobert",
         "attention_bias": False,
@@ -143,9 +158,7 @@ def _experts(model: ModelConfig) -> tuple[str, dict[str, Any]]:
                 moe_every=1)  # fmt: skip
         return "Glm4MoeForCausalLM", {
             "model_type": "glm4_moe", "attention_bias": False, "use_qk_norm": model.qk_norm, "partial_rotary_factor": 1.0,
-            "moe_intermediate_size": width, "num_experts_per_tok": moe.top_k, "n_routed_experts": moe.experts,
-            "n_shared_experts": moe.shared_experts, "first_k_dense_replace": moe.first, "norm_topk_prob": True,
-            "routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1,
+            **_routed(model),
         }  # fmt: skip
     require(model, "architectures with softmax scores have none", moe_shared_experts=0)
     if moe.balance == "bias":
@@ -167,12 +180,40 @@ def _experts(model: ModelConfig) -> tuple[str, dict[str, Any]]:
     }  # fmt: skip
 
 
+def _latent(model: ModelConfig) -> tuple[str, dict[str, Any]]:
+    """DeepSeek-V3, all of whose layers may be dense."""
+    mla, moe = model.mla, model.moe
+    assert mla is not None
+    require(model, "DeepSeek-V3, which has model.mla, has it otherwise", window=None, nope_every=None)
+    found = {
+        "model_type": "deepseek_v3", "attention_bias": False, "kv_lora_rank": mla.kv_rank, "q_lora_rank": mla.q_rank,
+        "qk_nope_head_dim": mla.nope_head_dim, "qk_rope_head_dim": mla.rope_head_dim, "v_head_dim": mla.value_head_dim,
+        "rope_interleave": True, "first_k_dense_replace": model.layers,
+    }  # fmt: skip
+    if moe is not None:
+        why = "DeepSeek-V3, which has model.mla, has sigmoid scores, and experts in every layer after the first dense ones"
+        require(model, why, moe_scores="sigmoid", moe_every=1)
+        found.update(_routed(model))
+    return "DeepseekV3ForCausalLM", found
+
+
+def _routed(model: ModelConfig) -> dict[str, Any]:
+    """Keys of DeepSeek-V3's experts, which GLM-4.5 has too."""
+    moe = model.moe
+    assert moe is not None
+    return {
+        "moe_intermediate_size": moe.ffn_dim or model.hidden, "num_experts_per_tok": moe.top_k, "n_routed_experts": moe.experts,
+        "n_shared_experts": moe.shared_experts, "first_k_dense_replace": moe.first, "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1,
+    }  # fmt: skip
+
+
 def _rope(model: ModelConfig, length: int) -> dict[str, Any]:
     scaling, theta = model.rope_scaling, model.rope_theta
     if scaling is None:
         return {"max_position_embeddings": length, "rope_theta": theta, "rope_scaling": None}
     if scaling.kind == "ntk":  # the same as another theta
-        raised = ntk_theta(theta, scaling.factor, model.head_size)
+        raised = ntk_theta(theta, scaling.factor, model.rope_size)
         return {"max_position_embeddings": length, "rope_theta": raised, "rope_scaling": None}
     found: dict[str, Any] = {"rope_type": scaling.kind, "factor": scaling.factor}
     if scaling.kind != "linear":
@@ -186,6 +227,8 @@ def _rope(model: ModelConfig, length: int) -> dict[str, Any]:
         found["original_max_position_embeddings"] = scaling.original_length
     names = {"yarn": ("beta_fast", "beta_slow"), "llama3": ("low_freq_factor", "high_freq_factor")}
     found.update({name: getattr(scaling, name) for name in names.get(scaling.kind, ())})
+    if model.mla and scaling.kind == "yarn":  # of all scores, not of what is rotated alone
+        found.update(mscale=1.0, mscale_all_dim=1.0)
     return {"max_position_embeddings": length, "rope_theta": theta, "rope_scaling": found}
 
 
@@ -202,7 +245,8 @@ def _parts(model: ModelConfig, name: str) -> Iterator[Part]:
         yield Part(f"{theirs}.input_layernorm.weight", (f"{ours}.attention_norm.weight",))
         yield Part(f"{theirs}.post_attention_layernorm.weight", (f"{ours}.ffn_norm.weight",))
         queries = {"q": model.query_scale}
-        for x in "qkvo":
+        yield from _latent_parts(model, f"{theirs}.self_attn", f"{ours}.attention") if model.mla else ()
+        for x in "" if model.mla else "qkvo":
             scale = 1.0 if model.qk_norm else queries.get(x, 1.0)
             yield from linear(f"{theirs}.self_attn.{x}_proj", f"{ours}.attention.{x}", scale)
         for x in "qk" if model.qk_norm else "":
@@ -217,18 +261,34 @@ def _parts(model: ModelConfig, name: str) -> Iterator[Part]:
         block = f"{theirs}.{'block_sparse_moe' if mixtral else 'mlp'}"
         names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
         yield Part(f"{block}.gate.weight", (f"{ours}.ffn.router.weight",))
-        if name == "Glm4MoeForCausalLM":
+        if name in DEEPSEEK:
             yield Part(f"{block}.gate.e_score_correction_bias", (f"{ours}.ffn.bias",))
         for expert in range(model.moe.experts):
             for their, our in zip(names, ("gate", "up", "down"), strict=True):
                 yield Part(f"{block}.experts.{expert}.{their}.weight", (f"{ours}.ffn.{our}",), False, expert)
-        for x in ("gate", "up", "down") if name == "Glm4MoeForCausalLM" else ():
+        for x in ("gate", "up", "down") if name in DEEPSEEK else ():
             found = (f"{ours}.ffn.shared.{x}.weight",) if model.moe.shared_experts else ()
             empty = (model.dim, 0) if x == "down" else (0, model.dim)
             yield Part(f"{block}.shared_experts.{x}_proj.weight", found, shape=empty)
     yield Part("model.norm.weight", ("norm.weight",), scale=1 / model.width_ratio)
     if not model.tie_embeddings:
         yield Part("lm_head.weight", ("head.weight",))
+
+
+def _latent_parts(model: ModelConfig, theirs: str, ours: str) -> Iterator[Part]:
+    """Of one layer's attention. Whatever their config says of it, others rotate neighbouring dimensions: rows that are rotated change
+    places."""
+    mla = model.mla
+    assert mla is not None
+    low, names = mla.q_rank is not None, {"kv_b": "kv_b_proj", "o": "o_proj"}
+    names |= {"q_a": "q_a_proj", "q_a_norm": "q_a_layernorm"} if low else {}
+    names["kv_a_norm"] = "kv_a_layernorm"
+    for our, their in names.items():
+        yield Part(f"{theirs}.{their}.weight", (f"{ours}.{our}.weight",))
+    query = ("q_b_proj", "q_b") if low else ("q_proj", "q")
+    for (their, our), heads in ((query, model.heads), (("kv_a_proj_with_mqa", "kv_a"), 1)):
+        turned = heads, mla.rope_head_dim
+        yield Part(f"{theirs}.{their}.weight", (f"{ours}.{our}.weight",), turned=turned)
 
 
 def _gpt2(model: ModelConfig, vocab_rows: int) -> Architecture:

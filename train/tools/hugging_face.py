@@ -156,7 +156,15 @@ def theirs(part: Part, ours: Tensors) -> torch.Tensor:
     found = torch.cat([ours[source] for source in part.sources])
     found = found if part.expert is None else found[part.expert]
     found = found if part.scale == 1 else found * part.scale
+    found = found if part.turned is None else found[order(len(found), *part.turned)]
     return found.T if part.transposed else found
+
+
+def order(rows: int, heads: int, size: int) -> torch.Tensor:
+    """The numbers of our rows in their order, int64 [rows], where the last `size` of each head's are pairs of neighbours (`Part.turned`)."""
+    places = torch.arange(rows).view(heads, -1)
+    plain, turned = places[:, :-size], places[:, -size:].view(heads, 2, -1).transpose(1, 2).flatten(1)
+    return torch.cat((plain, turned), dim=1).flatten()
 
 
 # Tensors of older files that are no weights: causal masks, frequencies of RoPE.
@@ -170,6 +178,7 @@ DEFAULTS: dict[str, Any] = {
     "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False, "mlp_bias": False, "sliding_window": None,
     "scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "use_sliding_window": False,
     "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new", "mlp_only_layers": [], "decoder_sparse_step": 1,
+    "rope_interleave": True,
 }  # fmt: skip
 
 
@@ -212,6 +221,8 @@ def load_weights(model: Decoder, folder: Folder, tokenizer: bytes) -> None:
                 there, here = tuple(tensor.shape), shape[::-1] if part.transposed else shape
                 problems.append(f"{found} is {there}, this model has {here}")
                 continue
+            if part.turned is not None:
+                value = value[order(len(value), *part.turned).argsort()]
             for target, piece in zip(into, torch.split(value, [len(x) for x in into]), strict=True):
                 target.copy_(piece if part.scale == 1 else piece / part.scale)
     problems += [f"{name} is missing" for name, part in wanted.items() if part.sources and name not in seen]

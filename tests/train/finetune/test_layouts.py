@@ -24,6 +24,9 @@ SOME = settings(
 BIASED = settings({"preset": "gpt2", "max_positions": 24, "bias": True}, dora=True)
 GPT2 = settings({"preset": "gpt2", "max_positions": 24})
 WIDE = {"dim": 64, "ffn_dim": 128, "heads": 4, "kv_heads": 2, "head_dim": 32}
+MLA = {"kv_rank": 12, "nope_head_dim": 8, "rope_head_dim": 4, "value_head_dim": 8}
+LATENT = settings({"mla": {**MLA, "q_rank": 20}, "dropout": 0.1}, dora=True)
+LATENT_SOME = settings({"mla": MLA}, targets=["q", "kv_a", "o"])
 NF4, NF4_DORA = settings(WIDE, quantise="nf4"), settings(WIDE, quantise="nf4", dora=True)
 TALK = {"data": {"conversations": {}}, "init_from": "-"}
 PROMPT = {**TALK, "adapter": {"kind": "prompt", "tokens": 3}}
@@ -46,6 +49,8 @@ TWO: list[Case] = [
     ["nf4 ddp", {}, NF4], ["nf4 zero 3", {"zero": 3}, NF4], ["nf4 tensor", {"tensor": 2}, NF4],
     ["nf4 pipeline", {"pipeline": 2}, NF4], ["nf4 tensor, dora", {"tensor": 2}, NF4_DORA],
     ["nf4 zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, NF4],
+    ["latent ddp", {}, LATENT], ["latent tensor", {"tensor": 2}, LATENT], ["latent zero 3", {"zero": 3}, LATENT_SOME],
+    ["latent tensor, some", {"tensor": 2}, LATENT_SOME], ["latent zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, LATENT],
     ["prompt ddp", {}, PROMPT], ["prompt zero 3", {"zero": 3}, PROMPT], ["prompt tensor", {"tensor": 2}, PROMPT],
     ["prefix ddp", {}, PREFIX], ["prefix zero 3", {"zero": 3}, PREFIX],
     ["prefix tensor", {"tensor": 2}, PREFIX], ["prefix pipeline", {"pipeline": 2}, PREFIX],

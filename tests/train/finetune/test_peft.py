@@ -146,6 +146,8 @@ def test_gpt2_has_no_form_in_this_format() -> None:
 
 def test_an_adapter_of_scaled_queries_is_refused() -> None:
     """Of a model whose heads are larger than those of the base of muP: PEFT's layout has no place for the scale."""
+    with pytest.raises(UserError, match=r"model\.mla: DeepSeek-V3's layout has rows"):
+        names_of(ModelConfig(dim=32, heads=4, mla={}), AdapterConfig(), 50)
     config = ModelConfig(dim=32, heads=4, mup_base_width=16, mup_base_head_dim=2)
     with pytest.raises(UserError, match=r"model\.mup_base_head_dim: 2: scales queries"):
         names_of(config, AdapterConfig(), 50)

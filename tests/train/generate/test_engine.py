@@ -16,8 +16,10 @@ from corpusmill.train.generate.engine import Engine
 from corpusmill.train.generate.request import Event, Request, Scored
 from corpusmill.train.generate.runner import Runner
 from corpusmill.train.generate.speculate import Draft, PromptLookup
+from corpusmill.train.model.mla import absorbs
 from tests.train.generate.models import EOS, VOCAB, model, prompts, runner, uncached
 
+LATENT = {"kv_rank": 8, "nope_head_dim": 16, "rope_head_dim": 4, "value_head_dim": 16}
 GREEDY = Sampling(max_tokens=30, temperature=0)
 
 
@@ -36,6 +38,16 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
         ({"preset": "gpt2", "max_positions": 64}, 40),
         ({"value_embeddings": "all"}, 40),
         ({"value_residual": True, "kv_heads": 2}, 40),
+        ({"mla": LATENT}, 40),
+        (
+            {
+                "mla": {**LATENT, "q_rank": 12, "value_head_dim": 4},
+                "window": 7,
+                "attention_sinks": True,
+                "attention_softcap": 2.0,
+            },
+            40,
+        ),
         ({"mtp": 2, "kv_heads": 2}, 40),
         ({"mup_base_width": 24}, 40),
         ({"mup_base_width": 16, "mup_base_head_dim": 4}, 40),
@@ -58,6 +70,8 @@ def texts(engine: Engine, requests: list[Request]) -> list[list[int]]:
         "gpt2",
         "value_embeddings",
         "value residual",
+        "latent",
+        "latent, local",
         "further tokens",
         "mup",
         "mup, larger heads",
@@ -74,6 +88,33 @@ def test_the_cache_changes_no_text(config: dict[str, Any], count: int) -> None:
     assert texts(engine, [Request(prompt, GREEDY) for prompt in prompts(count)]) == wanted
     assert len({tuple(text) for text in wanted}) > 0.75 * count
     assert not engine.active and not engine.waiting
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("q_rank", [None, 12])
+def test_what_is_kept_of_a_latent_model_are_its_latent_vectors(q_rank: int | None, precision: str) -> None:
+    """Read at once or one by one, by expanded keys or absorbed ones, a text has the logits of a pass without a cache."""
+    made = model(mla={**LATENT, "kv_rank": 24, "q_rank": q_rank, "value_head_dim": 12}, scale=2.0)
+    ids = torch.randint(1, VOCAB, (24,), generator=torch.Generator().manual_seed(1)).tolist()
+    wanted = made(torch.tensor([ids]))[0, :, :VOCAB].detach()
+    used = Runner(made, VOCAB, EOS, 48, precision)
+    of_cache, close = (
+        used.cache(1),
+        {"atol": 1e-4, "rtol": 1e-4} if precision == "fp32" else {"atol": 0.3, "rtol": 0.1},
+    )
+    assert of_cache.memory.shape == (2, 1, 1, 1, 48, 24 + 4)
+    layer = made.layers["0"].attention
+    assert not absorbs(layer, 10, 10) and absorbs(layer, 1, 12) and absorbs(layer, 2, 13)
+    for first, last in ((0, 10), (10, 11), (11, 13), (13, 24)):  # of which the first alone expands them
+        found = used.forward(of_cache, 0, [ids[first:last]])
+        torch.testing.assert_close(found[0], wanted[last - 1], **close)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("corpusmill.train.model.mla.absorbs", lambda *_: False)
+        other = used.cache(1)
+        for first, last in ((0, 10), (10, 11), (11, 24)):
+            found = used.forward(other, 0, [ids[first:last]])
+            torch.testing.assert_close(found[0], wanted[last - 1], **close)
+    torch.testing.assert_close(other.memory, of_cache.memory, **close)
 
 
 def test_a_text_does_not_depend_on_what_else_is_generated() -> None:

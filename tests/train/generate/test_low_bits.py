@@ -108,6 +108,18 @@ def test_routers_and_experts_stay_as_they_are() -> None:
     assert runner.forward(runner.cache(2), 0, [[3, 4], [5]]).isfinite().all()
 
 
+def test_what_queries_are_multiplied_with_stays_as_it_is() -> None:
+    """Of latent attention: its cache holds no keys, which would be made of all positions for each token."""
+    sizes = {"kv_rank": 32, "nope_head_dim": 16, "rope_head_dim": 16, "value_head_dim": 16}
+    made = model(mla=sizes, scale=1.5)
+    plain = Runner(copy.deepcopy(made), VOCAB, EOS, 48)
+    runner = Runner(made, VOCAB, EOS, 48, weights="int8")
+    left = [name for name, module in made.layers.named_modules() if isinstance(module, nn.Linear)]
+    assert left == ["0.attention.kv_b", "1.attention.kv_b"]
+    found, wanted = (r.forward(r.cache(2), 0, [[3, 4], [5]]) for r in (runner, plain))
+    assert (found - wanted).abs().max() <= 0.05 * wanted.abs().max()
+
+
 def test_elsewhere_than_on_a_cpu_it_is_refused() -> None:
     made = model()
     made.to("meta")

@@ -15,7 +15,7 @@ from corpusmill.schemas.model import ModelConfig
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.model.losses import IGNORED
 from corpusmill.train.model.rope import rotate, rotation
-from tests.train.models import KINDS, model_of
+from tests.train.models import KINDS, MLA, model_of
 from tests.train.models import SMALL as SHAPE
 
 SMALL = ModelConfig(dim=32, layers=2, heads=4, kv_heads=2, ffn_dim=48, vocab_multiple=8)
@@ -64,13 +64,36 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
         return out
 
     def turned(x: torch.Tensor) -> torch.Tensor:
-        x = x.clone()
+        x, D = x.clone(), x.shape[1]
         for t in range(len(x)):
             for pair in range(D // 2):
                 angle = torch.tensor(t * c.rope_theta ** (-2 * pair / D))
                 z = torch.complex(x[t, pair], x[t, pair + D // 2]) * torch.complex(angle.cos(), angle.sin())
                 x[t, pair], x[t, pair + D // 2] = z.real, z.imag
         return x
+
+    def latent(h: torch.Tensor, name: str, rotated: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """DeepSeek-V2 2024, equations 9 to 19; queries, keys and values of all heads."""
+        assert c.mla is not None
+
+        def small(x: torch.Tensor, norm: str) -> torch.Tensor:
+            return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * p[f"{name}.{norm}.weight"]
+
+        R, N, P, V = c.mla.kv_rank, c.mla.nope_head_dim, c.mla.rope_head_dim, c.mla.value_head_dim
+        if c.mla.q_rank:
+            q = linear(small(linear(h, f"{name}.q_a"), "q_a_norm"), f"{name}.q_b")
+        else:
+            q = linear(h, f"{name}.q")
+        both = linear(h, f"{name}.kv_a")
+        key, low = both[:, R:], small(both[:, :R], "kv_a_norm")
+        key = turned(key) if rotated else key
+        made, qs, ks, vs = linear(low, f"{name}.kv_b"), [], [], []
+        for head in range(c.heads):
+            qh = q[:, head * (N + P) : (head + 1) * (N + P)]
+            qs += [qh[:, :N], turned(qh[:, N:]) if rotated else qh[:, N:]]
+            ks += [made[:, head * (N + V) : head * (N + V) + N], key]
+            vs.append(made[:, head * (N + V) + N : (head + 1) * (N + V)])
+        return torch.cat(qs, -1), torch.cat(ks, -1), torch.cat(vs, -1)
 
     out, first = [], torch.zeros(())
     for row in ids:
@@ -79,7 +102,11 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
             x = x + p["position_embedding.weight"][: len(row)]
         for i in range(c.layers):
             h = normed(x, f"layers.{i}.attention_norm")
-            q, k, v = (linear(h, f"layers.{i}.attention.{name}") for name in "qkv")
+            rotated = c.positions == "rope" and not (c.nope_every and (i + 1) % c.nope_every == 0)
+            if c.mla:
+                q, k, v = latent(h, f"layers.{i}.attention", rotated)
+            else:
+                q, k, v = (linear(h, f"layers.{i}.attention.{name}") for name in "qkv")
             if c.value_embeddings == "all" or (c.value_embeddings == "alternate" and (c.layers - i) % 2):
                 scale = p[f"layers.{i}.attention.value_scale"].repeat_interleave(D)
                 v = v + scale * p[f"layers.{i}.attention.value_embedding.weight"][row]
@@ -93,10 +120,10 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
                 group = slice(
                     head // (c.heads // c.key_value_heads) * D, head // (c.heads // c.key_value_heads) * D + D
                 )
-                qh, kh = q[:, at], k[:, group]
+                qh, kh, vh = q[:, at], k[:, group], v.split(v.shape[1] // c.key_value_heads, -1)
                 if c.qk_norm:
                     qh, kh = (normed(z, f"layers.{i}.attention.{n}_norm") for z, n in ((qh, "q"), (kh, "k")))
-                if c.positions == "rope" and not (c.nope_every and (i + 1) % c.nope_every == 0):
+                if rotated and not c.mla:
                     qh, kh = turned(qh), turned(kh)
                 scores = qh @ kh.T / D * (c.mup_base_head_dim or D) ** 0.5
                 if c.attention_softcap:
@@ -108,7 +135,8 @@ def reference(model: Decoder, ids: torch.Tensor) -> torch.Tensor:
                 if c.attention_sinks:
                     sink = p[f"layers.{i}.attention.sinks"][head].expand(len(row), 1)
                     scores = torch.cat((scores, sink), -1)
-                heads.append(scores.softmax(-1)[:, : len(row)] @ v[:, group])
+                value = vh[head // (c.heads // c.key_value_heads)]
+                heads.append(scores.softmax(-1)[:, : len(row)] @ value)
             x = x + linear(torch.cat(heads, -1), f"layers.{i}.attention.o")
             h = normed(x, f"layers.{i}.ffn_norm")
             x = x + (experts if c.has_experts(i) else dense)(h, f"layers.{i}.ffn")
@@ -122,6 +150,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     "relu2 and rope": {"activation": "relu2", "norm": "layernorm", "bias": True, "qk_norm": True},
     "value embeddings": {"value_embeddings": "alternate", "kv_heads": 2, "qk_norm": True},
     "value residual": {"value_residual": True, "kv_heads": 2, "value_embeddings": "alternate"},
+    "latent, local": {
+        "mla": {**MLA, "q_rank": 12}, "window": 7, "global_every": 2, "nope_every": 3, "attention_sinks": True, "attention_softcap": 0.5,
+    },
+    "latent, both sides": {"mla": {**MLA, "value_head_dim": 4}, "causal": False, "norm": "layernorm", "activation": "gelu"},
     "capped": {"attention_softcap": 0.5, "logit_softcap": 0.3, "kv_heads": 2},
     "sinks": {"attention_sinks": True, "window": 7, "global_every": 3, "nope_every": 1},
     "both sides": {"causal": False, "window": 7, "global_every": 3, "preset": "gpt2"},

@@ -84,6 +84,8 @@ def test_rows_are_cut_and_documents_stay_whole() -> None:
 
 MODELS: list[dict[str, Any]] = [
     {"kv_heads": 2}, {"qk_norm": True, "window": 6, "global_every": 2}, {"attention_sinks": True, "kv_heads": 2},
+    {"mla": {"kv_rank": 20, "q_rank": 28, "nope_head_dim": 10, "rope_head_dim": 6, "value_head_dim": 12}},
+    {"mla": {"kv_rank": 24, "nope_head_dim": 8, "rope_head_dim": 8, "value_head_dim": 16}, "window": 6, "global_every": 2},
 ]  # fmt: skip
 LONG = 8 * LENGTH
 WIDE: dict[str, Any] = {"dim": 128, "heads": 4, "kv_heads": 2, "ffn_dim": 352}
@@ -161,10 +163,7 @@ def test_the_tracked_peak_of_steps_on_shared_sequences_is_estimated() -> None:
         assert found.total == pytest.approx(int(line), rel=0.05)
 
 
-def test_what_a_process_keeps_of_shared_sequences_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "corpusmill.train.tools.estimate.memory.WEIGHTS", 0
-    )  # which the backward pass alone has
+def test_what_a_process_keeps_of_shared_sequences_is_estimated() -> None:
     done = launch(2, f"{__name__}:measured")
     assert done.returncode == 0, done.stderr
     assert done.outputs[0] == done.outputs[1]

@@ -46,6 +46,14 @@ WIDER = {
     "model": {"mup_base_width": 8, "mup_base_head_dim": 2, "value_embeddings": "all", "tie_embeddings": False}
 }
 MIXES = {"model": {"value_residual": True, "kv_heads": 2, "dropout": 0.1, "z_loss": 1e-3, "qk_norm": True}}
+SIZES = {"kv_rank": 12, "nope_head_dim": 8, "rope_head_dim": 4, "value_head_dim": 8}
+LATENT = {"model": {"mla": {**SIZES, "q_rank": 20}, "dropout": 0.1, "z_loss": 1e-3, "tie_embeddings": False}}
+LATENT_LOCAL = {
+    "model": {
+        "mla": {**SIZES, "value_head_dim": 12}, "window": 5, "global_every": 2, "attention_softcap": 2.0, "attention_sinks": True,
+        "rope_scaling": {"kind": "yarn", "factor": 4.0, "original_length": 16},
+    }
+}  # fmt: skip
 FURTHER = {
     "model": {
         "mtp": 2, "mtp_weight": 0.5, "kv_heads": 2, "dropout": 0.1, "loss_chunk": 7, "window": 5, "value_residual": True, "z_loss": 1e-3,
@@ -64,6 +72,13 @@ TWO: list[Case] = [
     ["mixed values, 1f1b", {"pipeline": 2}, MIXES], ["mixed values, context", {"context": 2}, MIXES],
     ["mixed values, interleaved", {"pipeline": 2, "schedule": "interleaved"}, MIXES],
     ["mixed values, zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, MIXES],
+    ["latent, tensor", {"tensor": 2}, LATENT], ["latent, local tensor", {"tensor": 2}, LATENT_LOCAL], ["latent, zero 3", {"zero": 3}, LATENT],
+    ["latent, zero 2", {"zero": 2}, LATENT_LOCAL], ["latent, ddp", {}, LATENT], ["latent, zero 1", {"zero": 1}, LATENT],
+    ["latent, context", {"context": 2}, LATENT], ["latent, local context", {"context": 2}, LATENT_LOCAL],
+    ["latent, ring", {"context": 2, "ring": True}, LATENT], ["latent, local ring", {"context": 2, "ring": True}, LATENT_LOCAL],
+    ["latent, further tokens", {"tensor": 2}, {"model": {**LATENT["model"], "mtp": 2}}],
+    ["latent, 1f1b", {"pipeline": 2}, LATENT_LOCAL], ["latent, zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, LATENT],
+    ["latent, bf16 tensor", {"tensor": 2}, {**BF16, **LATENT}], ["latent, bf16 context", {"context": 2}, {**BF16, **LATENT}],
     ["mup 1f1b", {"pipeline": 2}, WIDER], ["gpipe", {"pipeline": 2, "schedule": "gpipe"}, LOCAL], ["1f1b", {"pipeline": 2}, FREE],
     ["interleaved", {"pipeline": 2, "schedule": "interleaved"}, GPT2],
     ["zero bubble", {"pipeline": 2, "schedule": "zero_bubble"}, {}],
@@ -96,6 +111,9 @@ FOUR: list[Case] = [
     ["tensor x zero bubble", {"tensor": 2, "pipeline": 2, "schedule": "zero_bubble"}, GPT2],
     ["experts of 4", {"zero": 3, "expert": 4}, BIASED], ["experts x tensor", {"zero": 2, "expert": 2, "tensor": 2}, MIXED],
     ["experts x pipeline", {"zero": 3, "expert": 2, "pipeline": 2}, MIXED],
+    ["latent, context x tensor", {"context": 2, "tensor": 2}, LATENT], ["latent, zero 3 x tensor", {"zero": 3, "tensor": 2}, LATENT_LOCAL],
+    ["latent, tensor x zero bubble", {"tensor": 2, "pipeline": 2, "schedule": "zero_bubble"}, LATENT],
+    ["latent, experts x context", {"context": 2, "zero": 2, "expert": 2}, {"model": {**LATENT["model"], **BIASED["model"]}}],
     ["mixed values, tensor x pipeline", {"tensor": 2, "pipeline": 2}, MIXES],
     ["context 4", {"context": 4}, LOCAL], ["context x tensor", {"context": 2, "tensor": 2}, GPT2],
     ["context x zero 3", {"context": 2, "zero": 3}, BOTH_SIDES], ["context x pipeline", {"context": 2, "pipeline": 2}, FREE],
@@ -109,10 +127,13 @@ EIGHT: list[Case] = [
     ["3D", {"zero": 3, "tensor": 2, "pipeline": 2, "schedule": "interleaved"}, ONE],
     ["3D with experts", {"zero": 2, "tensor": 2, "pipeline": 2, "expert": 2}, MIXED],
     ["hybrid x tensor", {"zero": 3, "replicate": 2, "tensor": 2}, ONE],
+    ["latent, 3D", {"zero": 3, "tensor": 2, "pipeline": 2, "schedule": "interleaved"}, {**ONE, **LATENT}],
 ]
 COMPILED: list[Case] = [
     ["compiled tensor", {"tensor": 2}, {"compile": "aot_eager"}],
     ["compiled zero 3", {"zero": 3}, {"compile": "inductor"}],
+    ["compiled tensor, latent", {"tensor": 2}, {**LATENT, "compile": "inductor"}],
+    ["compiled context, latent", {"context": 2}, {**LATENT_LOCAL, "compile": "aot_eager"}],
     ["compiled tensor, further tokens", {"tensor": 2}, {**PLAIN_FURTHER, "compile": "aot_eager"}],
     ["compiled context", {"context": 2}, {"compile": "aot_eager"}],
     ["compiled ring", {"context": 2, "ring": True}, {**FREE, "compile": "inductor"}],

@@ -24,7 +24,7 @@ from corpusmill.train.tools.architecture import architecture
 from corpusmill.train.tools.hugging_face import export, load_weights, write_weights
 from corpusmill.train.trainer import train
 from tests.train.conftest import EOS, tokenizer_json
-from tests.train.models import KINDS, MOE, SMALL, SOFTMAX, model_of
+from tests.train.models import KINDS, MLA, MOE, SMALL, SOFTMAX, model_of
 from tests.train.test_commands import command
 
 Make = Callable[..., dict[str, Any]]
@@ -50,7 +50,9 @@ def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
         assert len(tensors) == 1 or sum(t.nbytes for t in tensors.values()) <= 20_000
         assert {k for k, v in index["weight_map"].items() if v == name} == set(tensors)
     assert index["metadata"]["total_size"] == sum(v.nbytes for v in model.state_dict().values()) - sum(
-        v.nbytes for k, v in model.state_dict().items() if k.endswith("ffn.bias") and "glm4" not in kind
+        v.nbytes
+        for k, v in model.state_dict().items()
+        if k.endswith("ffn.bias") and not kind.startswith(("glm4", "deepseek"))
     )
     other = model_of(KINDS[kind][1], spread=0.0)
     load_weights(other, out, TOKENIZER)
@@ -66,6 +68,12 @@ def test_what_is_written_comes_back(kind: str, tmp_path: Path) -> None:
         ({"qk_norm": True, "bias": True}, "model.bias: True"),
         ({"value_embeddings": "all"}, "model.value_embeddings: all"),
         ({"value_residual": True}, "model.value_residual: True"),
+        ({"mla": MLA, "window": 4}, "model.window: 4"),
+        ({"mla": MLA, "nope_every": 2}, "model.nope_every: 2"),
+        ({"mla": MLA, "causal": False}, "model.mla: "),
+        ({"mla": MLA, "moe": SOFTMAX}, "model.moe.scores: softmax"),
+        ({"mla": MLA, "moe": {**MOE, "every": 2}}, "model.moe.every: 2"),
+        ({"mla": MLA, "attention_sinks": True}, "model.attention_sinks: True"),
         ({"attention_softcap": 30.0}, "model.attention_softcap: 30.0"),
         ({"logit_softcap": 30.0}, "model.logit_softcap: 30.0"),
         ({"attention_sinks": True}, "model.attention_sinks: True"),

@@ -3,7 +3,7 @@ that a layer that was rewritten is what the next one's inputs come from (as in G
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
 ROWS = 128  # of calibration, as in GPTQ and Wanda
 # Products of a layer that have the same inputs, which the first one's stand for.
-SHARED = (("attention.q", "attention.k", "attention.v"), ("attention.o",), ("ffn.up", "ffn.gate"), ("ffn.down",))  # fmt: skip
+SHARED = (
+    ("attention.q", "attention.q_a", "attention.k", "attention.v", "attention.kv_a"), ("attention.q_b",), ("attention.kv_b",),
+    ("attention.o",), ("ffn.up", "ffn.gate"), ("ffn.down",),
+)  # fmt: skip
+
+
+def shared(products: Collection[str]) -> list[list[str]]:
+    """`SHARED`, of a layer that has these products."""
+    found = [[name for name in names if name in products] for names in SHARED]
+    return [names for names in found if names]
 
 
 class Inputs(NamedTuple):
@@ -100,7 +109,8 @@ class Stream:
 
             return add
 
-        hooks = [products[names[0]].register_forward_pre_hook(adding(names[0])) for names in SHARED]
+        together = shared(products)
+        hooks = [products[names[0]].register_forward_pre_hook(adding(names[0])) for names in together]
         try:
             for part in self._parts:
                 scored.append(part.scored)
@@ -109,10 +119,10 @@ class Stream:
             for hook in hooks:
                 hook.remove()
         found = {}
-        for first, *others in SHARED:
+        for first, *others in together:
             sizes, mean = (total / self.tokens for total in sums[first])
             of = Inputs(mean.diagonal().clone(), sizes, mean) if hessian else Inputs(mean, sizes, None)
-            found.update({f"{name}.weight": of for name in (first, *others) if name in products})
+            found.update({f"{name}.weight": of for name in (first, *others)})
         return found
 
     @torch.no_grad()

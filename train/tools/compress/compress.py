@@ -15,7 +15,7 @@ from corpusmill.train.data.opening import open_run_data
 from corpusmill.train.evaluate.splits import load_model, newest_checkpoint
 from corpusmill.train.evaluate.statistics import mean_of
 from corpusmill.train.parallel.mesh import join
-from corpusmill.train.tools.compress.calibrate import SHARED, Inputs, Stream, calibration_rows
+from corpusmill.train.tools.compress.calibrate import Inputs, Stream, calibration_rows, shared
 from corpusmill.train.tools.compress.prune import (
     least_important,
     outside,
@@ -115,7 +115,8 @@ def rewrite(model: Decoder, settings: CompressionSettings, stream: Stream | None
         }
         groups: Iterable[Sequence[str]] = ((name,) for name in here)
         if settings.method == "awq":
-            groups = ([f"{name}.weight" for name in names if f"{name}.weight" in here] for names in SHARED)
+            names_here = [name.removesuffix(".weight") for name in here]
+            groups = ([f"{name}.weight" for name in names] for names in shared(names_here))
         for names in groups:
             rows = [here[name].flatten(0, -2) for name in names]
             values = rewritten(rows, settings, measured.get(names[0]), f"layers.{number}.{names[0]}")

@@ -42,7 +42,9 @@ class Importance(NamedTuple):
 
 def narrower(config: ModelConfig, settings: CompressionSettings) -> ModelConfig:
     """The model that is left. Raises `UserError` for a size that is no smaller, and for a number of heads that the heads sharing a key
-    do not divide."""
+    do not divide, and with `model.mla`, for which there is no rule here."""
+    if config.mla is not None:
+        raise UserError("model.mla: width is left out of heads with keys of their own alone: remove layers")
     each = config.heads // config.key_value_heads
     wanted = {"dim": settings.dim, "heads": settings.heads, "ffn_dim": settings.ffn_dim}
     has = {"dim": config.dim, "heads": config.heads, "ffn_dim": config.hidden}

@@ -18,6 +18,7 @@ from corpusmill.train.optim.make import kind_of
 from corpusmill.train.parallel.pipeline import layers_of
 
 if TYPE_CHECKING:
+    from corpusmill.schemas.latent import MLAConfig
     from corpusmill.schemas.model import ModelConfig
     from corpusmill.schemas.optim import ParameterKind
     from corpusmill.schemas.parallel import ParallelConfig, Schedule
@@ -68,6 +69,7 @@ class Shape:
     windows: Windows = field(default_factory=dict)
     causal: bool = True
     softcap: bool = False  # of the logits of tokens
+    mla: MLAConfig | None = None
     blockwise: bool = False  # attention with capped scores or sinks, which a CPU computes in blocks
     further: int = 0  # layers for tokens after the next, numbered after the others
 
@@ -96,6 +98,11 @@ class Shape:
         place = re.compile(r".+\.(?:attention|ffn)\.([\w.]+?)(?:\.weight)?$")
         found = ((place.match(w.name), w) for w in self.weights if len(w.shape) > 1)
         return {(w.layer, match[1]): w.shape[-2] for match, w in found if match and w.layer is not None}
+
+    @property
+    def rotated(self) -> float:
+        """Dimensions of a head that rotary positions rotate."""
+        return self.mla.rope_head_dim if self.mla else self.width(0, "q") / self.heads
 
     def normed(self, layer: int) -> bool:
         """Whether the layer norms its queries and keys."""
@@ -142,7 +149,7 @@ def shape_of(config: ModelConfig, vocab_size: int) -> Shape:
         weights.append(Weight(name, tuple(parameter.shape), kind, layer, splits.get(name, ())))
     return Shape(
         tuple(weights), config.layers, config.heads, config.key_value_heads, config.dropout,
-        config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows, config.causal, config.logit_softcap is not None,
+        config.moe.top_k if config.moe else 0, config.loss_chunk, config.windows, config.causal, config.logit_softcap is not None, config.mla,
         config.attention_softcap is not None or config.attention_sinks, config.mtp or 0,
     )  # fmt: skip
 
@@ -182,6 +189,11 @@ class Layout:
         return self.dp * self.cp * self.tp * self.pp
 
     @property
+    def passing(self) -> bool:
+        """Whether keys and values pass from process to process."""
+        return self.ring and self.cp > 1
+
+    @property
     def sharing(self) -> int:
         """Processes among which `zero` shards a parameter: for it, those that share sequences are as those that do not."""
         return self.dp * self.cp
@@ -198,7 +210,7 @@ class Layout:
             )
             if size > 1
         ]
-        if self.ring and self.cp > 1:
+        if self.passing:
             parts[1] += " in a ring"
         return " · ".join(parts + ([f"zero {self.zero}"] if self.zero else []))
 

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from corpusmill.train.model.blockwise import WEIGHTS
 from corpusmill.train.model.flops import Gpu
+from corpusmill.train.tools.estimate import latent
 from corpusmill.train.tools.estimate.further import of_further
+from corpusmill.train.tools.estimate.in_blocks import of_backward
 from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight, divisors
+from corpusmill.train.tools.estimate.states import state_bytes
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig
@@ -83,9 +85,8 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     kept = sum(layer_activations(shape, layout, work, layer) for layer in layers)
     activations = kept * layout.in_flight(stage, layout.micro_batches(work.global_batch, work.micro_batch))
     part = layout.tp
-    per_token = 16.0 + 8.0 * shape.width(0, "q") / shape.heads  # ids and labels, cosine and sine of RoPE
-    ring = layout.ring and layout.cp > 1
-    if work.cpu and shape.blockwise and not ring:  # its masks, a byte each, are all layers'
+    per_token = 16.0 + 8.0 * shape.rotated  # ids and labels, cosine and sine of RoPE
+    if work.cpu and shape.blockwise and not layout.passing:  # its masks, a byte each, are all layers'
         rows = 1 if work.documents else 1 / work.micro_batch
         per_token += (
             work.length * rows * len({masked(shape, replace(work, documents=False), n) for n in layers})
@@ -107,24 +108,12 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         whole = replace(work, checkpointing="none")
         again = max(layer_activations(shape, layout, whole, layer) for layer in layers)
         activations += max(again - logits, 0.0)
-    if ring or (work.cpu and shape.blockwise):
+    if layout.passing or (work.cpu and shape.blockwise):
         # In the backward pass of the last layer's attention: what its feed-forward and the loss kept is gone.
-        keys = work.length / layout.cp if ring else work.length
-        weights = min(WEIGHTS, tokens(layout, work) * shape.heads / part * keys)
         gone = tokens(layout, work) * work.width * _feed_forward(shape, layers[-1]) / part
-        blocks = weights * (3 * MASTER + (work.width if work.width < MASTER else 0))
-        if ring:
-            blocks += travelling(shape, layout, work, layers[-1])
-        activations += max(blocks - logits - gone, 0.0)
+        blocks = of_backward(shape, layout, layers[-1], tokens(layout, work), work.length, work.width)
+        states = states._replace(buffers=states.buffers + max(blocks - logits - gone, 0.0))
     return states._replace(activations=activations + per_token * tokens(layout, work), logits=logits)
-
-
-def travelling(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
-    """Bytes that exist while keys and values come by in the backward pass: theirs, and the next process's; their gradients, of a part
-    and summed in float32, on the way out and on the way in; the queries' in float32."""
-    q, kv = shape.width(layer, "q"), 2 * shape.width(layer, "k")
-    per_token = (3 * kv + q) * work.width + (2 * kv + q) * MASTER
-    return per_token * tokens(layout, work) / layout.tp
 
 
 def tokens(layout: Layout, work: Work) -> int:
@@ -211,25 +200,6 @@ def local(weight: Weight, layout: Layout) -> float:
     return weight.numel / weight.parts(layout.tp, layout.ep)
 
 
-def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
-    """What an optimizer keeps of a parameter: exactly the tensors that `corpusmill.train.optim` makes."""
-    for option in ("ema", "hypergradient"):  # a copy of the weights each
-        if getattr(config, option) is not None:
-            return 4 * weight.numel + state_bytes(weight, config.model_copy(update={option: None}))
-    n, step = weight.numel, 4
-    if config.kind == "adafactor" and len(weight.shape) > 1:
-        return 4 * (n // weight.shape[-1] + n // weight.shape[-2]) + step
-    if config.kind == "adafactor":
-        return 4 * n + step
-    if config.kind == "lion" or (config.kind == "muon" and weight.kind == "matrices"):
-        return 4 * n
-    if config.kind == "sgd":
-        return 4 * n if config.momentum else 0
-    if config.state_bits == 8 and n >= 4096 and n % 256 == 0:  # codes, a scale for 256 of them, 256 values
-        return 2 * (n + 4 * n // 256 + 4 * 256) + step
-    return 8 * n + step
-
-
 def masked(shape: Shape, work: Work, layer: int) -> bool:
     """Whether a layer's attention has a mask, not the causal one alone."""
     return work.documents or shape.windows.get(layer, work.length) < work.length
@@ -257,8 +227,9 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
         )
         return max(least, (work.budget or 0.0) * most)
     e, dim = work.width, shape.dim
-    q, kv = shape.width(layer, "q"), shape.width(layer, "k")
-    ring = layout.ring and layout.cp > 1
+    mla = shape.mla
+    q, kv = (0, 0) if mla else (shape.width(layer, "q"), shape.width(layer, "k"))
+    ring = layout.passing
     whole = 1 if ring else layout.cp  # of how many processes' keys
     copies = shape.top_k if shape.has_experts(layer) else 1  # a token is computed by so many feed-forwards
     gated = bool(shape.width(layer, "gate"))
@@ -272,12 +243,14 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             stream + (1 if work.compiled else 2) * e * dim
         )  # the compiler sees that the last output is in no gradient
         inner = e * (2 * q + 2 * kv + (1 + gated) * hidden) + heads
+        inner += latent.of_products(mla, shape.heads, e) if mla else 0
     elif work.compiled:
         outer = 2 * (stream + e * dim)
         inner = e * (2 * q + 2 * kv * whole + (2 + gated) * hidden) + heads
     else:
         norm = stream + 4 + (stream if work.cpu else 0)
-        casts = 1 if e == 4 or layout.tp > 1 else 3  # tensor parallelism gathers one for all products
+        # Tensor parallelism gathers one for all products, but those before latent vectors.
+        casts = 1 if e == 4 else 2 if mla else 1 if layout.tp > 1 else 3
         ffn_casts = 1 if e == 4 or layout.tp > 1 or not gated else 2
         outer = 2 * norm + e * dim * (casts + ffn_casts)
         inner = e * (2 * q + 2 * kv * whole + (4 if gated else 2) * hidden) + heads
@@ -285,6 +258,8 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             rows = 1 if work.documents else 1 / work.micro_batch  # without documents, one for all
             inner += e * work.length * rows * layout.tp  # the mask is not cut
     if work.checkpointing not in ("full", "selective"):
+        if mla:
+            inner += latent.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, whole)
         if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
             inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)
             inner += e * q if work.cpu and not ring else 0  # as measured
@@ -389,8 +364,12 @@ def sent(shape: Shape, layout: Layout, work: Work) -> float:
 
 def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> float:
     """Bytes that a process sends of a micro-batch in a layer, forward and backward, so that all have the keys and values of all."""
-    numbers = tokens(layout, work) * 2 * shape.width(layer, "k") / layout.tp
-    sums = MASTER * layout.cp * numbers if layout.ring and layout.cp > 1 else 0
+    ring = layout.passing
+    own = 2 * shape.width(layer, "k") / layout.tp
+    if shape.mla:
+        own = latent.passed(shape.mla, shape.heads) / layout.tp if ring else shape.mla.kept
+    numbers = tokens(layout, work) * own
+    sums = MASTER * layout.cp * numbers if ring else 0
     return 2 * (layout.cp - 1) * numbers * work.width + sums
 
 

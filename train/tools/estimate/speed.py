@@ -100,7 +100,7 @@ class Timing:
             sent = sum(
                 gathered_context(shape, layout, mine, layer) for layer in layers_of_stage(shape, layout)
             )
-            times = 3 * layout.cp - 2 if layout.ring else 2
+            times = 3 * layout.cp - 2 if layout.passing else 2
             context = (sent / self._speed(layout.cp * layout.tp) + times * LATENCY * layers) * rounds
         if layout.tp > 1:
             sent = 3 * 2 * (layout.tp - 1) / layout.tp * stream

@@ -87,7 +87,7 @@ def publish(writer: GGUFWriter, file: Folder) -> None:
 def described(model: ModelConfig, rows: int, length: int, kind: str) -> Architecture:
     """The architecture of a model that GGUF can express with matrices of type `kind`; else `UserError`, by key."""
     require(model, "GGUF is written for Llama's and Qwen3's architecture alone",
-            causal=True, positions="rope", moe=None, window=None, nope_every=None)  # fmt: skip
+            causal=True, positions="rope", mla=None, moe=None, window=None, nope_every=None)  # fmt: skip
     made = architecture(model, rows, length)
     scaling = model.rope_scaling
     if scaling and scaling.kind == "yarn":

@@ -19,11 +19,15 @@ from corpusmill.train.model.losses import IGNORED
 from corpusmill.train.tools.compress.calibrate import Stream, calibration_rows
 from tests.train.evaluate.scorer_layouts import batches
 from tests.train.generate.models import model
+from tests.train.models import MLA
 
 Make = Callable[..., dict[str, Any]]
 
 
-@pytest.mark.parametrize("settings", [{"kv_heads": 2}, {"activation": "gelu", "bias": True}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"kv_heads": 2}, {"activation": "gelu", "bias": True}, {"mla": MLA}, {"mla": {**MLA, "q_rank": 12}}],
+)
 def test_inputs_are_those_of_a_forward_pass(settings: dict[str, Any]) -> None:
     made, rows = model(**settings), batches(2)
     assert any((batch["labels"] == IGNORED).any() for batch in rows)

@@ -150,3 +150,5 @@ def test_channels_of_a_transferred_width_stay() -> None:
     with pytest.raises(UserError, match="--dim 24: model.mup_base_width 16 divides logits"):
         narrower(before, settings(dim=24))
     assert narrower(before, settings(ffn_dim=24)).width_ratio == 2
+    with pytest.raises(UserError, match=r"model\.mla: width is left out of heads with keys of their own"):
+        narrower(ModelConfig(mla={}), settings(ffn_dim=24))

@@ -107,10 +107,35 @@ def kept_by_autograd(config: ModelConfig, precision: str, documents: bool) -> in
         {"attention_softcap": 20.0, "attention_sinks": True},
         {"logit_softcap": 20.0},
         {"value_residual": True, "kv_heads": 2},
+        {
+            "kv_heads": 4,
+            "mla": {"kv_rank": 24, "nope_head_dim": 16, "rope_head_dim": 8, "value_head_dim": 16},
+        },
+        {
+            "kv_heads": None,
+            "mla": {
+                "kv_rank": 20,
+                "q_rank": 28,
+                "nope_head_dim": 10,
+                "rope_head_dim": 6,
+                "value_head_dim": 16,
+            },
+        },
+        {
+            "kv_heads": None,
+            "mla": {"nope_head_dim": 8, "rope_head_dim": 8, "value_head_dim": 8, "q_rank": 40},
+            "window": 8,
+            "attention_sinks": True,
+        },
         {"causal": False},
         {"causal": False, "window": 8, "global_every": 2, "attention_sinks": True},
         {"mup_base_width": 16, "mup_base_head_dim": 4},
         {"mtp": 1},
+        {
+            "mtp": 1,
+            "kv_heads": 4,
+            "mla": {"kv_rank": 24, "nope_head_dim": 16, "rope_head_dim": 8, "value_head_dim": 16},
+        },
         {"mtp": 2, "kv_heads": 4, "logit_softcap": 20.0},
         {"mtp": 2, "qk_norm": True, "tie_embeddings": False, "loss_chunk": 16},
         {"window": 8, "global_every": 2, "attention_sinks": True, "kv_heads": 4},
@@ -247,6 +272,10 @@ def test_experts_are_dealt_out_and_compute_top_k() -> None:
         {"window": 64, "global_every": 4},
         {"window": 64, "attention_sinks": True, "attention_softcap": 9.0},
         {"logit_softcap": 9.0},
+        {
+            "kv_heads": None,
+            "mla": {"kv_rank": 64, "nope_head_dim": 32, "rope_head_dim": 16, "value_head_dim": 32},
+        },
     ],
 )
 def test_the_tracked_peak_of_a_step_is_what_is_estimated(precision: str, more: dict[str, Any]) -> None:
@@ -254,7 +283,7 @@ def test_the_tracked_peak_of_a_step_is_what_is_estimated(precision: str, more: d
     from torch.distributed._tools.mem_tracker import MemTracker
 
     config, optimizer_config = (
-        ModelConfig(dim=128, layers=4, heads=4, kv_heads=2, ffn_dim=352, **more),
+        ModelConfig(**{"dim": 128, "layers": 4, "heads": 4, "kv_heads": 2, "ffn_dim": 352, **more}),
         OptimizerConfig(),
     )
     model = Decoder(config, V)

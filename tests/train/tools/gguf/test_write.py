@@ -134,6 +134,7 @@ def test_keys_are_those_of_the_model_and_of_its_tokenizer(tmp_path: Path) -> Non
         ({"moe": MOE}, "f16", "model.moe: "),
         (KINDS["eurobert"][1], "f16", "model.causal: False: GGUF is written for Llama's and Qwen3's"),
         (KINDS["qwen3 local"][1], "f16", "model.window: 6: GGUF is written for Llama's and Qwen3's"),
+        (KINDS["deepseek"][1], "f16", "model.mla: "),
         ({"nope_every": 2}, "f16", "model.nope_every: 2"),
         ({"value_embeddings": "all"}, "f16", "model.value_embeddings: all"),
         ({"norm": "layernorm"}, "f16", "model.norm: layernorm"),
