@@ -55,9 +55,7 @@ class Decoder(nn.Module):
         self.position_embedding = _table(config.max_positions, config.dim) if learned else None
         self.prompt_embedding: nn.Parameter | None = None  # [N, C], of virtual tokens
         kind: type[nn.Module] = LatentAttention if config.mla else Attention
-        self.layers = nn.ModuleDict(
-            {str(number): Layer(config, number, padded, kind) for number in range(config.layers)}
-        )
+        self.layers = nn.ModuleDict({str(n): Layer(config, n, padded, kind) for n in range(config.layers)})
         self.norm = make_norm(config)
         self.mtp = FurtherTokens(config, padded, kind) if config.mtp else None
         of_head = 1 if config.reward_head else padded
