@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from corpusmill.common.errors import UserError
 from corpusmill.train.commands.options import Json, print_json, print_table
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ def ablate(
             metavar="KEY=VALUE", help="an arm with this changed, as dedup.similarity=0.7 (repeatable)"
         ),
     ] = None,
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILES",
+            help="text of your own that no rule of the recipe has seen, to judge by instead; any format that ingest reads (repeatable)",
+        ),
+    ] = None,
     draws: Annotated[int, typer.Option(min=3, help="halves of the documents that are measured")] = 8,
     smallest: Annotated[float, typer.Option(min=0, help="difference of interest, bits a byte")] = 0.005,
     workers: Annotated[int | None, typer.Option(min=0, help="processes [the recipe's]")] = None,
@@ -51,18 +59,36 @@ def ablate(
         return
     from corpusmill.ablate.run import run
 
-    found = run(loaded, arms, Path(out), draws, smallest, workers, lambda line: typer.echo(line, err=True))
+    sets = sets_of(held_out or [])
+    found = run(
+        loaded, arms, sets, Path(out), draws, smallest, workers, lambda line: typer.echo(line, err=True)
+    )
     if json_:
         print_json(found.model_dump(mode="json"))
         return
     show(found, Path(out))
 
 
+def sets_of(given: list[str]) -> dict[str, str]:
+    """Name -> files of held-out sets. Raises `UserError` for one that is not named so, or twice."""
+    found: dict[str, str] = {}
+    for one in given:
+        name, sign, files = one.partition("=")
+        if not (name and sign and files):
+            raise UserError(f"--held-out {one}: must be NAME=FILES, such as news=held-out/news.jsonl")
+        if name in found:
+            raise UserError(f"--held-out {name}: given twice; name the other set otherwise")
+        found[name] = files
+    return found
+
+
 def show(found: Ablation, out: Path) -> None:
     """Print the table, and where the page is."""
-    from corpusmill.ablate.report import PAGE, table
+    from corpusmill.ablate.report import PAGE, by_set, table
 
     print_table(
         table(found), "Trigrams: bits per byte of the held-out text (a first answer, not a trained model's)"
     )
+    if len(found.held_out) > 1:
+        print_table(by_set(found), "Differences by held-out text")
     typer.echo(f"the picture: {out / PAGE}", err=True)

@@ -111,11 +111,26 @@ def bits(texts: Texts, held: HeldOut, number: int, tokens: int) -> Floats:
     return found
 
 
+class Measured(NamedTuple):
+    """`bits` of each arm, float64 [measurements, documents]; `bytes` and `sources` of the documents; `totals`: tokens of each arm, of which every
+    measurement counts `tokens`."""
+
+    bits: dict[str, Floats]
+    bytes: Floats
+    sources: list[str]
+    totals: dict[str, int]
+    tokens: int
+
+    def rate(self, arm: str, chosen: npt.NDArray[np.bool_]) -> float:
+        """Bits per byte of some documents, mean over the measurements."""
+        return float(self.bits[arm][:, chosen].mean(0).sum() / self.bytes[chosen].sum())
+
+
 def measure(
     arms: Mapping[str, Shards], held: Mapping[str, Source], measurements: int, offsets: Mapping[str, int]
-) -> tuple[dict[str, Floats], Floats, dict[str, int]]:
-    """(bits of each arm, float64 [measurements, documents]; bytes of the documents; tokens of each arm). All arms count as many tokens:
-    half of what the smallest has. `offsets`: of an arm whose measurements are other samples (the control)."""
+) -> Measured:
+    """All arms count as many tokens: half of what the smallest has. `offsets`: of an arm whose measurements are other samples (the
+    control)."""
     size = next(iter(arms.values())).set.vocab_size
     scored = held_out_of(held, size)
     totals = {
@@ -127,4 +142,4 @@ def measure(
         texts = texts_of(shards.train, size)
         first = offsets.get(name, 0)
         found[name] = np.stack([bits(texts, scored, first + n, tokens) for n in range(measurements)])
-    return found, scored.bytes, totals
+    return Measured(found, scored.bytes, scored.sources, totals, tokens)

@@ -4,7 +4,7 @@ are run once."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,33 +21,36 @@ if TYPE_CHECKING:
     from corpusmill import schemas
     from corpusmill.train.data.shards import Source
 
-BASE, HELD_OUT, ARMS = "base", "held-out", "arms"
+BASE, HELD_OUT, SETS, ARMS = "base", "held-out", "sets", "arms"
 
 
 class Pool(NamedTuple):
-    """`held`: the held-out splits by source; `arms`: the shards of each arm and what its run counted."""
+    """`held`: the held-out splits by source, and `sets`: those of the user's own by name; `arms`: the shards of each arm and what its run
+    counted."""
 
     held: dict[str, Source]
+    sets: dict[str, Source]
     arms: dict[str, tuple[Shards, Finished]]
 
 
 def make(
-    recipe: schemas.recipe.Recipe, arms: list[Arm], folder: Path, workers: int | None, quiet: bool, log: Callable[[str], None]
+    recipe: schemas.recipe.Recipe, arms: list[Arm], sets: Mapping[str, str], folder: Path, workers: int | None,
+    log: Callable[[str], None],
 ) -> Pool:  # fmt: skip
-    """Run the whole recipe, hold its validation texts out, and run every arm without them. What a killed call left is continued.
-    Raises `UserError` where nothing is held out, and what a run raises."""
+    """Run the whole recipe, hold its validation texts out, and run every arm without them and without the texts of `sets` (name -> files).
+    What a killed call left is continued. Raises `UserError` where nothing is held out, and what a run raises."""
     base = folder / BASE
     whole = upto_shards(recipe).model_copy(update={"output": str(base)})
     log("the whole recipe, for the tokenizer and the held-out texts")
-    Recipe(whole).run(workers=workers, quiet=quiet)
+    Recipe(whole).run(workers=workers)
     shards = open_shards(str(base / "shards"))
     held = {name: source for name, source in shards.validation.items() if source.index.ntokens}
     if not held:
         raise UserError(
             "split: nothing is held out, and nothing can be measured: set split.validation_share to 0.03"
         )
-    texts = folder / HELD_OUT
-    for name, source in held.items():
+    texts, own = folder / HELD_OUT, _own_sets(recipe, sets, folder, workers)
+    for name, source in {**held, **own}.items():
         _write(source, shards.tokenizer(), texts / f"{name}.jsonl")
     found: dict[str, tuple[Shards, Finished]] = {}
     made: dict[str, tuple[Shards, Finished]] = {}
@@ -59,10 +62,31 @@ def make(
             place = folder / ARMS / f"{number:02d}"
             shared = {name: Folder(str(base / name)) for name in shared_stages(arm, arms[0].recipe)}
             ready = ready.model_copy(update={"output": str(place)})
-            done = Recipe(ready).run(workers=workers, quiet=quiet, folders=shared)
+            done = Recipe(ready).run(workers=workers, folders=shared)
             made[key] = open_shards(str(place / "shards")), done
         found[arm.name] = made[key]
-    return Pool(held, found)
+    return Pool(held, own, found)
+
+
+def _own_sets(
+    recipe: schemas.recipe.Recipe, sets: Mapping[str, str], folder: Path, workers: int | None
+) -> dict[str, Source]:
+    """The documents of the user's own held-out files as token shards of the same tokenizer, by the name of the set: read as sources of a recipe are,
+    and neither filtered nor changed."""
+    if not sets:
+        return {}
+    taken = next((name for name in sets if name in recipe.sources), None)
+    if taken:
+        raise UserError(f"--held-out {taken}: a source of the recipe has this name; give the set another one")
+    place = folder / SETS
+    given = {
+        "name": "held-out", "output": str(place), "stages": ["ingest", "split", "tokenizer", "shard"],
+        "sources": {name: {"paths": [path], "min_kept": 0} for name, path in sets.items()},
+        "split": {"validation_share": 0, "min_documents": 0},
+        "tokenizer": {"path": str(folder / BASE / "shards/tokenizer.json")},
+    }  # fmt: skip
+    Recipe.of(given).run(workers=workers)
+    return open_shards(str(place / "shards")).train
 
 
 def _write(source: Source, tokenizer: bytes, file: Path) -> None:

@@ -10,7 +10,7 @@ from corpusmill.common.format import short
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from corpusmill.schemas.ablation import Ablation, AblationArm
+    from corpusmill.schemas.ablation import Ablation, AblationArm, ArmDifference
 
 FILE, PAGE = "ablation.json", "ablation.html"
 ROW, LEFT, WIDTH = 26.0, 250.0, 760.0
@@ -38,6 +38,20 @@ def table(found: Ablation) -> list[list[str]]:
     return [head, *(_row(arm) for arm in found.arms)]
 
 
+def by_set(found: Ablation) -> list[list[str]]:
+    """Heading and rows: the difference of each arm on each held-out text, in brackets where it is unclear."""
+    rows = [
+        [arm.name, *(_short(arm.differences.get(name)) for name in found.held_out)] for arm in found.arms[1:]
+    ]
+    return [["arm", *found.held_out], *rows]
+
+
+def _short(d: ArmDifference | None) -> str:
+    if d is None:
+        return ""
+    return f"({d.value:+.4f})" if d.verdict == "unclear" else f"{d.value:+.4f}"
+
+
 def _row(arm: AblationArm) -> list[str]:
     start = [arm.name, f"{arm.documents:,}", short(arm.tokens), f"{arm.bits_per_byte:.4f}"]
     d, seconds = arm.difference, arm.cpu_seconds
@@ -58,7 +72,17 @@ def _row(arm: AblationArm) -> list[str]:
 
 def as_page(found: Ablation) -> str:
     """HTML that loads nothing."""
-    return page("What each arm changes", WORDS, [forest(found)], table(found))
+    charts = [forest(found)]
+    if len(found.held_out) > 1:
+        head, *rows = by_set(found)
+        lines = [element("tr", *(element("th", cell) for cell in head))]
+        lines += [element("tr", *(element("td", cell) for cell in row)) for row in rows]
+        charts += [
+            element("h2", "By held-out text"),
+            element("div", element("table", *lines)),
+            element("h2", "All together"),
+        ]
+    return page("What each arm changes", WORDS, charts, table(found))
 
 
 def forest(found: Ablation) -> Markup:

@@ -97,19 +97,20 @@ def cases(folder: Path, seed: int = 0) -> list[Planted]:
     found = []
     for name, planted in plants.items():
         sources = {"clean": texts[: len(texts) - third], "planted": planted}
-        recipe = _recipe(folder / name.replace(" ", "-"), sources, "unmarked")
+        recipe = recipe_of(folder / name.replace(" ", "-"), sources, "unmarked")
         found.append(Planted(name, "unmarked", 1, recipe))
     copies = [text for text in texts[: half // 20] for _ in range(20)]
-    repeated = _recipe(folder / "copies", {"clean": texts[half:], "planted": copies}, None)
+    repeated = recipe_of(folder / "copies", {"clean": texts[half:], "planted": copies}, None)
     found.append(Planted("20 copies of half of the tokens", "dedup", 1, repeated))
     for stage in ("everything", "at_random"):
         found.append(
-            Planted(stage.replace("_", " "), stage, 0, _recipe(folder / stage, {"clean": texts}, stage))
+            Planted(stage.replace("_", " "), stage, 0, recipe_of(folder / stage, {"clean": texts}, stage))
         )
     return found
 
 
-def _recipe(folder: Path, sources: dict[str, list[str]], stage: str | None) -> dict[str, Any]:
+def recipe_of(folder: Path, sources: dict[str, list[str]], stage: str | None) -> dict[str, Any]:
+    """A recipe of these texts, with the stage of that name before deduplication."""
     folder.mkdir(parents=True)
     for name, texts in sources.items():
         lines = [json.dumps({"text": text}) for text in texts]

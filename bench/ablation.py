@@ -35,7 +35,7 @@ def main() -> None:
                 recipe = validate(Recipe, case.recipe, case.name)
                 out = Path(folder) / f"{case.name}-out"
                 arms = arms_of(recipe, [case.stage], [])
-                result = run(recipe, arms, out, DRAWS, SMALLEST, 0, lambda _: None)
+                result = run(recipe, arms, {}, out, DRAWS, SMALLEST, 0, lambda _: None)
                 control, arm = (one.difference for one in result.arms[1:])
                 assert control is not None
                 assert arm is not None

@@ -23,6 +23,14 @@ class ArmDifference(Strict):
     )
 
 
+class HeldOutSet(Strict):
+    """Text that is scored. `own`: the user's, and not held out from the recipe's sources."""
+
+    documents: int
+    bytes: int
+    own: bool
+
+
 class AblationArm(Strict):
     """One recipe, and how well its text predicts the held-out text."""
 
@@ -30,8 +38,13 @@ class AblationArm(Strict):
     documents: int
     tokens: int = Field(description="to train on")
     bits_per_byte: float = Field(description="of trigrams, mean over draws")
-    by_source: dict[str, float]
-    difference: ArmDifference | None = Field(description="null: the whole recipe itself")
+    by_set: dict[str, float] = Field(
+        description="of each source's held-out text, and of each set of the user's own"
+    )
+    difference: ArmDifference | None = Field(
+        description="of the sets of the user's own together where there are any, else of all held-out text; null: the whole recipe itself"
+    )
+    differences: dict[str, ArmDifference] = Field(description="of each set")
     cpu_seconds: float | None = Field(
         description="of the stage that is left out, in the whole recipe's run; null: the arm leaves none out"
     )
@@ -44,7 +57,6 @@ class Ablation(Strict):
     measure: Literal["trigrams"]
     draws: int
     tokens: int = Field(description="that every measurement counts")
-    held_out_documents: int
-    held_out_bytes: int
+    held_out: dict[str, HeldOutSet] = Field(description="by name")
     smallest: float = Field(description="difference of interest, bits a byte")
     arms: list[AblationArm]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,18 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bench._planted_truth import cases
+from bench._planted_truth import STAGES, cases, pieces, recipe_of
 from corpusmill.__main__ import build
 from corpusmill.ablate.arms import CONTROL, FULL
 from corpusmill.ablate.counts import HeldOut, Texts, _events, bits, half, held_out_of, texts_of
+from corpusmill.ablate.pool import documents
+from corpusmill.common.errors import UserError
 from corpusmill.schemas.ablation import Ablation
 from corpusmill.train.data.shards import open_shards
 from corpusmill.train.evaluate.ngrams import Events
+from tests.conftest import ROOT
+
+SPEECHES = ROOT / "examples/corpus/sources/speeches/sotu.jsonl.gz"
 
 
 def command(*words: str) -> str:
@@ -129,3 +136,54 @@ def test_trigrams_of_the_same_text_predict_it_better() -> None:
     seen, unseen = bits(texts, held, 0, 10**9) / held.bytes
     assert seen < 0.7 * unseen
     assert unseen == pytest.approx(40 * np.log2(50) / 80, rel=0.2)
+
+
+def test_text_of_the_user_s_own_judges_instead(tmp_path: Path) -> None:
+    """A clean source that a stage removes is missed by text like it, and by no other."""
+    file = tmp_path / "recipe.yaml"
+    case, own = withheld(tmp_path)
+    file.write_text(yaml.safe_dump(case))
+    words = "ablate", str(file), str(tmp_path / "out"), "--without", "unmarked"
+    found = Ablation.model_validate_json(command(*words, "--held-out", f"news={own}", "--json"))
+    arm = found.arms[2]
+    assert {name: one.own for name, one in found.held_out.items()} == {"clean": False, "news": True}
+    assert (
+        arm.difference == arm.differences["news"]
+        and arm.difference.verdict == "better"
+        and arm.difference.high < 0
+    )
+    assert arm.differences["clean"].value > arm.difference.value + 0.1
+    assert arm.bits_per_byte == arm.by_set["news"] and set(arm.by_set) == {"clean", "news"}
+    # What was named as held out is in no arm, though the arm without the stage has all other text of its kind.
+    held = open_shards(str(tmp_path / "out/sets/shards"))
+    texts = {tuple(ids) for ids in documents(held.train["news"]).values()}
+    arms = open_shards(str(tmp_path / "out/arms/02/shards"))
+    assert texts and "planted" in arms.train
+    assert not texts & {tuple(ids) for source in arms.train.values() for ids in documents(source).values()}
+    page = (tmp_path / "out/ablation.html").read_text()
+    assert "By held-out text" in page and "<th>news</th>" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("news", "--held-out news: must be NAME=FILES, such as news=held-out/news.jsonl"),
+        ("clean=x.jsonl", "--held-out clean: a source of the recipe has this name; give the set another one"),
+    ],
+)
+def test_a_set_that_cannot_be_is_one_line(tmp_path: Path, given: str, message: str) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump(withheld(tmp_path)[0]))
+    with pytest.raises(UserError, match=re.escape(message)):
+        command("ablate", str(file), str(tmp_path / "out"), "--without", "unmarked", "--held-out", given)
+
+
+def withheld(folder: Path) -> tuple[dict[str, Any], Path]:
+    """A recipe with books, and speeches that a stage removes; and speeches of which half are in the corpus too."""
+    (folder / "planted_stages.py").write_text(STAGES)
+    lines = gzip.decompress(SPEECHES.read_bytes()).decode().splitlines()
+    speeches = [json.loads(line)["text"] for line in lines]
+    parts = [text[at : at + 1500] for text in speeches for at in range(0, len(text) - 1500, 1500)][:500]
+    own = folder / "own.jsonl"
+    own.write_text("".join(json.dumps({"text": text}) + "\n" for text in parts[:80]))
+    return recipe_of(folder / "case", {"clean": pieces(1500, 0, 500), "planted": parts[40:]}, "unmarked"), own
