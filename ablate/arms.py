@@ -111,8 +111,8 @@ def with_held_out(arm: Arm, against: str, tokenizer: str) -> Recipe:
 def shared_stages(arm: Arm, whole: Recipe) -> list[str]:
     """The stages whose output is that of the `whole` recipe: those before the first difference, and before held-out text is removed."""
     found = []
-    for name, other in zip(whole.local, arm.recipe.local, strict=False):
-        if name != other or name in (arm.first, "decontaminate", "redact"):
+    for name in whole.local:
+        if name in (arm.first, "decontaminate", "redact"):
             break
         found.append(name)
     return found

@@ -72,7 +72,6 @@ def _events(token: Ints, eos: int) -> Events:
     """Of the tokens of one part of a document, which begins as a document does."""
     previous = np.concatenate(([eos], token))[: len(token)]
     before = np.concatenate(([-1], previous))[: len(token)]
-    before[:1] = -1
     return Events(before, previous, token)
 
 
