@@ -98,9 +98,8 @@ def with_held_out(arm: Arm, against: str, tokenizer: str) -> Recipe:
         local = [at for at, name in enumerate(names) if name in recipe.local and name != "redact"]
         stages.insert(local[-1] + 1, "decontaminate")
     mine = given.get("decontaminate", {})
-    own = (
-        mine.get("against", []) if "decontaminate" in names else []
-    )  # else of the arm that leaves the stage out
+    # The recipe's own sets, but not in the arm that leaves the stage out.
+    own = mine.get("against", []) if "decontaminate" in names else []
     given["stages"] = stages
     given["decontaminate"] = {**mine, "against": [*own, against]}
     given["split"] = {"validation_share": 0, "min_documents": 0}

@@ -41,6 +41,7 @@ def test_an_effect_is_found_with_its_sign() -> None:
     for seed in range(40):
         bits, size = made(seed, 0.1)
         found = differences(bits, size, "arm 0", "arm 1", halves=False)
+        assert found["arm 1"].p == 1 and found["arm 1"].value != 0  # the control is no arm that is tested
         right.append(found["arm 5"].verdict() == "worse" and found["arm 5"].low > 0)
         bits["arm 5"], bits["arm 0"] = bits["arm 0"], bits["arm 5"]
         assert differences(bits, size, "arm 0", "arm 1", halves=False)["arm 5"].value < 0
