@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from corpusmill.train.log.metrics import read_metrics
 from corpusmill.train.model.decoder import Decoder
 from corpusmill.train.tools.hugging_face import load_weights
 from corpusmill.train.trainer import train
-from tests.forks import launch
 from tests.train.conftest import VOCAB, tokenizer_json
+from tests.train.restarts import crashed_at_every_step, killed_in_two_processes
 from tests.train.test_commands import command
-from tests.train.test_resume import Crash, crash_at, outcome
 
 Make = Callable[..., dict[str, Any]]
 MTP = {"model.mtp": 2, "model.mtp_weight": 0.5}
@@ -65,16 +63,8 @@ def test_a_run_that_is_killed_at_any_step_ends_the_same(
         "optimizer.ema": 0.9,
     }
     settings = config(**more, output=str(tmp_path / "run"))
-    train(TrainConfig.model_validate(settings))
-    wanted = outcome(settings["output"], 6)
+    wanted = crashed_at_every_step(settings, tmp_path, monkeypatch)
     assert all(row["loss_mtp"] > 0 for row in wanted[1])
-    for step in range(1, 6):
-        again = {**settings, "output": str(tmp_path / f"killed-{step}")}
-        with monkeypatch.context() as patched, pytest.raises(Crash):
-            crash_at(patched, step)
-            train(TrainConfig.model_validate(again))
-        train(TrainConfig.model_validate(again))
-        assert outcome(again["output"], 6) == wanted
 
 
 @pytest.mark.parametrize("parallel", [{"tensor": 2}, {"zero": 3}])
@@ -90,16 +80,7 @@ def test_processes_that_are_killed_end_the_same(
         "validation.every": 4,
         "parallel": parallel,
     }
-    file = tmp_path / "run.yaml"
-    for name in ("unbroken", "run"):
-        file.write_text(json.dumps(config(**more, output=str(tmp_path / name))))
-        if name == "run":
-            done = launch(2, "tests.train.test_resume:dies", str(file), 6, "never")
-            assert -signal.SIGKILL in done.codes, done.stderr
-            assert max(checkpoint.steps(Folder(tmp_path / name))) < 8
-        done = launch(2, "corpusmill.train", str(file))
-        assert done.codes == [0, 0], done.stderr
-    assert outcome(str(tmp_path / "run"), 8) == outcome(str(tmp_path / "unbroken"), 8)
+    killed_in_two_processes(config, more, tmp_path)
 
 
 def test_what_comes_after_leaves_the_further_layers_out(config: Make, tmp_path: Path) -> None:

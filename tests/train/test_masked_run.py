@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ from corpusmill.train.trainer import train
 from tests.forks import launch
 from tests.train.conftest import VOCAB, write_shards
 from tests.train.data.test_infill import SPECIALS
+from tests.train.restarts import crashed_at_every_step, killed_in_two_processes
 from tests.train.test_commands import command
-from tests.train.test_resume import Crash, crash_at, outcome
 
 Make = Callable[..., dict[str, Any]]
 MASKED = {"model.causal": False, "data.masking": {"whole_words": False}}
@@ -92,16 +91,8 @@ def test_a_run_that_is_killed_at_any_step_ends_the_same(
         "optimizer.ema": 0.9,
     }
     settings = make(**more)
-    train(TrainConfig.model_validate(settings))
-    wanted = outcome(str(tmp_path / "run"), 6)
+    wanted = crashed_at_every_step(settings, tmp_path, monkeypatch)
     assert ("validation_infill" in wanted[1][-1]) == (kind == "infill")
-    for step in range(1, 6):
-        again = {**settings, "output": str(tmp_path / f"killed-{step}")}
-        with monkeypatch.context() as patched, pytest.raises(Crash):
-            crash_at(patched, step)
-            train(TrainConfig.model_validate(again))
-        train(TrainConfig.model_validate(again))
-        assert outcome(again["output"], 6) == wanted
 
 
 @pytest.mark.parametrize("parallel", [{"context": 2}, {"zero": 2}])
@@ -116,18 +107,7 @@ def test_processes_that_are_killed_end_the_same(make: Make, tmp_path: Path, para
         "parallel": parallel,
     }
     more |= {"schedule.steps": 8, "checkpoint.every": 2, "validation.every": 4}
-    file = tmp_path / "run.yaml"
-    for name in ("unbroken", "run"):
-        file.write_text(json.dumps(make(**more, output=str(tmp_path / name))))
-        if name == "run":
-            done = launch(2, "tests.train.test_resume:dies", str(file), 6, "never")
-            assert -signal.SIGKILL in done.codes, done.stderr
-            assert max(checkpoint.steps(Folder(tmp_path / name))) < 8
-        done = launch(2, "corpusmill.train", str(file))
-        assert done.returncode == 0, done.stderr
-    ends = [outcome(str(tmp_path / name), 8) for name in ("unbroken", "run")]
-    assert ends[0][0] == ends[1][0]
-    assert [row["loss"] for row in ends[0][1]] == [row["loss"] for row in ends[1][1]]
+    killed_in_two_processes(make, more, tmp_path)
 
 
 def test_two_processes_train_the_model_of_one(make: Make, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from corpusmill.schemas.curriculum import CurriculumConfig
 from corpusmill.schemas.data import DataConfig
 from corpusmill.schemas.tables import ID
 from corpusmill.schemas.training import TrainConfig
-from corpusmill.train import checkpoint
 from corpusmill.train.data.curriculum import Curriculum, draws_until, with_difficulties
 from corpusmill.train.data.folds import block_documents
 from corpusmill.train.data.inspect import describe_batch, describe_plan
@@ -37,10 +35,10 @@ from corpusmill.train.data.sequences import runs
 from corpusmill.train.data.shards import Source, open_shards
 from corpusmill.train.data.stream import StreamingTokens
 from corpusmill.train.trainer import train
-from tests.forks import launch
 from tests.train.data.test_order import assert_exact
 from tests.train.data.toy import LENGTH, UNEQUAL, toy
-from tests.train.test_resume import Crash, crash_at, outcome
+from tests.train.restarts import crashed_at_every_step, killed_in_two_processes
+from tests.train.test_resume import outcome
 
 Make = Callable[..., dict[str, Any]]
 SIGNAL = "gopher.word_count"
@@ -335,15 +333,7 @@ def test_a_run_that_is_killed_at_any_step_ends_the_same(
     config: Make, signals: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = config(**RUN, **{"data.curriculum": {"signal": SIGNAL, "over": 5, "signals": signals}})
-    train(TrainConfig.model_validate(run))
-    wanted = outcome(str(tmp_path / "run"), 6)
-    for step in range(1, 6):
-        again = {**run, "output": str(tmp_path / f"killed-{step}")}
-        with monkeypatch.context() as patched, pytest.raises(Crash):
-            crash_at(patched, step)
-            train(TrainConfig.model_validate(again))
-        train(TrainConfig.model_validate(again))
-        assert outcome(again["output"], 6) == wanted
+    wanted = crashed_at_every_step(run, tmp_path, monkeypatch)
     plain = {**config(**RUN), "output": str(tmp_path / "plain")}
     train(TrainConfig.model_validate(plain))
     assert outcome(plain["output"], 6) != wanted
@@ -354,16 +344,7 @@ def test_two_processes_that_are_killed_end_the_same(config: Make, signals: str, 
         "schedule.steps": 8, "checkpoint.every": 2, "data.micro_batch": 2, "parallel": {"zero": 2},
         "data.curriculum": {"signal": "length", "over": 6},
     }  # fmt: skip
-    file = tmp_path / "run.yaml"
-    for name in ("unbroken", "run"):
-        file.write_text(json.dumps(config(**more, output=str(tmp_path / name))))
-        if name == "run":
-            done = launch(2, "tests.train.test_resume:dies", str(file), 6, "never")
-            assert -signal.SIGKILL in done.codes, done.stderr
-            assert max(checkpoint.steps(Folder(tmp_path / name))) < 8
-        done = launch(2, "corpusmill.train", str(file))
-        assert done.codes == [0, 0], done.stderr
-    assert outcome(str(tmp_path / "run"), 8) == outcome(str(tmp_path / "unbroken"), 8)
+    killed_in_two_processes(config, more, tmp_path)
 
 
 def test_batches_and_plans_are_found(config: Make, shards: Folder, signals: str) -> None:
