@@ -102,6 +102,8 @@ def with_held_out(arm: Arm, against: str, tokenizer: str) -> Recipe:
     own = mine.get("against", []) if "decontaminate" in names else []
     given["stages"] = stages
     given["decontaminate"] = {**mine, "against": [*own, against]}
+    for source in given["sources"].values():
+        source["min_kept"] = 0  # that an arm keeps little of a source is what is measured
     given["split"] = {"validation_share": 0, "min_documents": 0}
     given["tokenizer"] = {"path": tokenizer}
     return validate(Recipe, given, arm.name)

@@ -11,6 +11,8 @@ from corpusmill.common.errors import UserError
 from corpusmill.train.commands.options import Json, print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from corpusmill.schemas.ablation import Ablation
 
 EXAMPLE = "corpusmill ablate recipe.yaml runs/ablation --without dedup --without filter"
@@ -54,12 +56,12 @@ def ablate(
     loaded = load(Recipe, recipe, [])
     loaded = loaded.importing_from(str(Path(recipe).resolve().parent), str(Path.cwd()))
     arms = arms_of(loaded, without or [], change or [])
+    sets = sets_of(held_out or [], loaded.sources)
     if dry_run:
         print_table([["arm", "differs from"], *([arm.name, arm.first or "nowhere"] for arm in arms)], "Arms")
         return
     from corpusmill.ablate.run import run
 
-    sets = sets_of(held_out or [])
     found = run(
         loaded, arms, sets, Path(out), draws, smallest, workers, lambda line: typer.echo(line, err=True)
     )
@@ -69,8 +71,8 @@ def ablate(
     show(found, Path(out))
 
 
-def sets_of(given: list[str]) -> dict[str, str]:
-    """Name -> files of held-out sets. Raises `UserError` for one that is not named so, or twice."""
+def sets_of(given: list[str], sources: Collection[str]) -> dict[str, str]:
+    """Name -> files of held-out sets. Raises `UserError` for one that is not named so, twice, or as one of the recipe's `sources`."""
     found: dict[str, str] = {}
     for one in given:
         name, sign, files = one.partition("=")
@@ -78,6 +80,10 @@ def sets_of(given: list[str]) -> dict[str, str]:
             raise UserError(f"--held-out {one}: must be NAME=FILES, such as news=held-out/news.jsonl")
         if name in found:
             raise UserError(f"--held-out {name}: given twice; name the other set otherwise")
+        if name in sources:
+            raise UserError(
+                f"--held-out {name}: a source of the recipe has this name; give the set another one"
+            )
         found[name] = files
     return found
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import xxhash
 
-from corpusmill.ablate.pool import segments
-from corpusmill.train.evaluate.ngrams import Events, NGrams
+from corpusmill.ablate.pool import blocks_of
+from corpusmill.train.evaluate.ngrams import Events, NGrams, events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,22 +57,15 @@ def texts_of(sources: Mapping[str, Source], vocab_size: int) -> Texts:
     places: dict[str, int] = {}
     of, columns = [], []
     for source in sources.values():
-        for name, tokens in segments(source):
-            place = places.setdefault(name, len(places))
-            of.append(np.full(len(tokens), place, dtype=np.int64))
-            columns.append(_events(tokens.astype(np.int64), source.index.eos_id))
+        for names, block in blocks_of(source):
+            mine = np.array([places.setdefault(name, len(places)) for name in names], dtype=np.int64)
+            of.append(np.repeat(mine, np.diff(block.starts, append=len(block.tokens))))
+            columns.append(events(block, source.index.eos_id))
     if not of:
         nothing = np.zeros(0, dtype=np.int64)
         return Texts([], nothing, Events(nothing, nothing, nothing), vocab_size)
     joined = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Texts(list(places), np.concatenate(of), Events(*joined), vocab_size)
-
-
-def _events(token: Ints, eos: int) -> Events:
-    """Of the tokens of one part of a document, which begins as a document does."""
-    previous = np.concatenate(([eos], token))[: len(token)]
-    before = np.concatenate(([-1], previous))[: len(token)]
-    return Events(before, previous, token)
 
 
 def held_out_of(held: Mapping[str, Source], vocab_size: int) -> HeldOut:
@@ -137,8 +130,10 @@ def measure(
     }
     tokens = min(min(totals.values()) // 2, MOST)
     found: dict[str, Floats] = {}
+    last: Shards | None = None  # the control's are the whole recipe's, which come before it
     for name, shards in arms.items():
-        texts = texts_of(shards.train, size)
+        if shards is not last:
+            texts, last = texts_of(shards.train, size), shards
         first = offsets.get(name, 0)
         found[name] = np.stack([bits(texts, scored, first + n, tokens) for n in range(measurements)])
     return Measured(found, scored.bytes, scored.sources, totals, tokens)

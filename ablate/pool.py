@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from corpusmill.ablate.arms import Arm, shared_stages, upto_shards, with_held_out
 from corpusmill.common.errors import UserError
@@ -19,6 +21,7 @@ from corpusmill.train.evaluate.baselines import STRICT, all_blocks
 
 if TYPE_CHECKING:
     from corpusmill import schemas
+    from corpusmill.train.data.reader import BlockData
     from corpusmill.train.data.shards import Source
 
 BASE, HELD_OUT, SETS, ARMS = "base", "held-out", "sets", "arms"
@@ -49,7 +52,7 @@ def make(
         raise UserError(
             "split: nothing is held out, and nothing can be measured: set split.validation_share to 0.03"
         )
-    texts, own = folder / HELD_OUT, _own_sets(recipe, sets, folder, workers)
+    texts, own = folder / HELD_OUT, _own_sets(sets, folder, workers)
     for name, source in {**held, **own}.items():
         _write(source, shards.tokenizer(), texts / f"{name}.jsonl")
     found: dict[str, tuple[Shards, Finished]] = {}
@@ -68,16 +71,11 @@ def make(
     return Pool(held, own, found)
 
 
-def _own_sets(
-    recipe: schemas.recipe.Recipe, sets: Mapping[str, str], folder: Path, workers: int | None
-) -> dict[str, Source]:
+def _own_sets(sets: Mapping[str, str], folder: Path, workers: int | None) -> dict[str, Source]:
     """The documents of the user's own held-out files as token shards of the same tokenizer, by the name of the set: read as sources of a recipe are,
     and neither filtered nor changed."""
     if not sets:
         return {}
-    taken = next((name for name in sets if name in recipe.sources), None)
-    if taken:
-        raise UserError(f"--held-out {taken}: a source of the recipe has this name; give the set another one")
     place = folder / SETS
     given = {
         "name": "held-out", "output": str(place), "stages": ["ingest", "split", "tokenizer", "shard"],
@@ -104,17 +102,15 @@ def _write(source: Source, tokenizer: bytes, file: Path) -> None:
 def documents(source: Source) -> dict[str, list[int]]:
     """The tokens of each document of a split, by its id, without the ends of documents."""
     found: dict[str, list[int]] = {}
-    for name, tokens in segments(source):
-        kept = tokens[:-1] if len(tokens) and tokens[-1] == source.index.eos_id else tokens
-        found.setdefault(name, []).extend(kept.tolist())
+    for names, block in blocks_of(source):
+        for name, tokens in zip(names, np.split(block.tokens, block.starts[1:]), strict=True):
+            kept = tokens[:-1] if len(tokens) and tokens[-1] == source.index.eos_id else tokens
+            found.setdefault(name, []).extend(kept.tolist())
     return found
 
 
-def segments(source: Source) -> Iterator[tuple[str, Any]]:
-    """(id, tokens) of each part of a document that lies in one block, in the order of the blocks."""
+def blocks_of(source: Source) -> Iterator[tuple[list[str], BlockData]]:
+    """The blocks of a split in their order, each with the ids of the documents that its parts are of."""
     with closing(Blocks([source], STRICT)) as members:
         for number, block in enumerate(all_blocks(source)):
-            ends = [*block.starts[1:].tolist(), len(block.tokens)]
-            about = members.documents((0, number))
-            for name, start, end in zip(about.doc_ids, block.starts.tolist(), ends, strict=True):
-                yield name, block.tokens[start:end]
+            yield members.documents((0, number)).doc_ids, block

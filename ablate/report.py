@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from corpusmill.common.charts import element, figure, page, text
@@ -97,7 +98,7 @@ def forest(found: Ablation) -> Markup:
         return LEFT + (value - start) / span * (WIDTH - LEFT - 20)
 
     bottom = 30 + ROW * len(rows)
-    control = next(d for _, d in rows if d is rows[0][1])
+    control = rows[0][1]
     parts = [
         element(
             "rect",
@@ -113,7 +114,7 @@ def forest(found: Ablation) -> Markup:
     ]
     for at, (name, d) in enumerate(rows):
         y = 34 + ROW * at
-        half = 1.96 * d.draws
+        half = (d.high - d.low) / 2 * d.draws / (math.hypot(d.draws, d.documents) or 1.0)
         parts += [
             text(LEFT - 12, y + 4, name, anchor="end"),
             element("line", x1=x(d.low), x2=x(d.high), y1=y, y2=y, class_="line faint"),

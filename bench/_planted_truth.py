@@ -118,7 +118,9 @@ def recipe_of(folder: Path, sources: dict[str, list[str]], stage: str | None) ->
     own = [] if stage is None else [{"python": f"planted_stages:{stage}", "version": "1"}]
     return {
         "name": "planted", "output": str(folder / "run"),
-        "sources": {name: {"paths": [str(folder / f"{name}.jsonl")], "min_kept": 0} for name in sources},
+        "sources": {
+            name: {"paths": [str(folder / f"{name}.jsonl")], **({"min_kept": 0} if name == "planted" else {})} for name in sources
+        },
         "stages": ["ingest", *own, "dedup", "split", "tokenizer", "shard"],
         "split": {"validation_share": 0.1, "per_source": {"planted": {"only": "train"}} if "planted" in sources else {}},
         "tokenizer": {"vocab_size": 1024}, "cluster": {"workers": 0, "import_from": [str(folder.parent)]},

@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 from bench._planted_truth import STAGES, cases, pieces, recipe_of
 from corpusmill.__main__ import build
 from corpusmill.ablate.arms import CONTROL, FULL
-from corpusmill.ablate.counts import HeldOut, Texts, _events, bits, half, held_out_of, texts_of
+from corpusmill.ablate.counts import HeldOut, Texts, bits, half, held_out_of, texts_of
 from corpusmill.ablate.pool import documents
 from corpusmill.common.errors import UserError
 from corpusmill.schemas.ablation import Ablation
+from corpusmill.train.data.reader import BlockData
 from corpusmill.train.data.shards import open_shards
-from corpusmill.train.evaluate.ngrams import Events
+from corpusmill.train.evaluate.ngrams import events
 from tests.conftest import ROOT
 
 SPEECHES = ROOT / "examples/corpus/sources/speeches/sotu.jsonl.gz"
@@ -97,8 +98,8 @@ def test_no_arm_has_read_the_held_out_text(planted: dict[str, Any]) -> None:
 def made(ids: list[str], tokens: int = 40) -> Texts:
     """Documents of random tokens, equal for equal ids."""
     parts = [np.random.default_rng(int(name)).integers(0, 50, tokens) for name in ids]
-    columns = zip(*(_events(part, 0) for part in parts), strict=True)
-    return Texts(ids, np.repeat(np.arange(len(ids)), tokens), Events(*map(np.concatenate, columns)), 50)
+    block = BlockData(np.concatenate(parts).astype(np.uint16), np.arange(len(ids)) * tokens)
+    return Texts(ids, np.repeat(np.arange(len(ids)), tokens), events(block, 0), 50)
 
 
 def test_arms_share_the_documents_that_both_have() -> None:

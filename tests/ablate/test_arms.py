@@ -45,6 +45,7 @@ def test_arms_share_what_comes_before_the_difference() -> None:
     assert shared_stages(left_out, whole.recipe) == ["ingest"]  # what follows reads other documents
     for one in ready:
         assert one.decontaminate.against == ["held-out/*.jsonl"] and one.tokenizer.path == "tokenizer.json"
+        assert all(source.min_kept == 0 for source in one.sources.values())
         assert one.split.validation_share == 0 and "decontaminate" in one.stage_names
     assert ready[0].stage_names[:5] == ["ingest", "filter", "dedup", "decontaminate", "redact"]
 

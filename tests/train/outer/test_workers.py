@@ -122,7 +122,7 @@ def test_a_lost_worker_and_one_that_comes_leave_a_run_that_continues(
     rows = read_metrics(Folder(tmp_path / "run"))
     assert [row["step"] for row in rows] == list(range(1, 13))
     assert all(row["loss"] < 5 for row in rows) and rows[-1]["loss"] < rows[0]["loss"]
-    # The model of a run is the weights in common, whoever reads it.
+    # The model of a run is the weights in common, for all that read it.
     kept = checkpoint.load_step(Folder(tmp_path / "run"), 12)
     states = {name.partition("/")[0] for name in kept.part(checkpoint.OPTIMIZER)}
     assert {f"{key}.{n}" for key in ("exp_avg", "local") for n in range(4)} <= states

@@ -12,11 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from corpusmill.train.model.flops import Gpu
-from corpusmill.train.tools.estimate import latent
-from corpusmill.train.tools.estimate.further import of_further
-from corpusmill.train.tools.estimate.in_blocks import of_backward
+from corpusmill.train.tools.estimate import options
 from corpusmill.train.tools.estimate.layout import NODE, Layout, Shape, Weight, divisors
-from corpusmill.train.tools.estimate.states import state_bytes
 
 if TYPE_CHECKING:
     from corpusmill.schemas.optim import OptimizerConfig
@@ -101,7 +98,7 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
         per_token += (norm + shape.dim * work.width) / part
         logits = of_loss(shape, layout, work)
         sizes = tokens(layout, work), layout.tp, work.width, norm, work.compiled
-        more, more_logits = of_further(shape, *sizes)
+        more, more_logits = options.of_further(shape, *sizes)
         per_token, logits = per_token + more, logits + more_logits
     if work.checkpointing != "none":
         # During a layer's backward pass all of its activations exist, and the logits no more.
@@ -111,7 +108,7 @@ def of_stage(shape: Shape, layout: Layout, work: Work, stage: int) -> Memory:
     if layout.passing or (work.cpu and shape.blockwise):
         # In the backward pass of the last layer's attention: what its feed-forward and the loss kept is gone.
         gone = tokens(layout, work) * work.width * _feed_forward(shape, layers[-1]) / part
-        blocks = of_backward(shape, layout, layers[-1], tokens(layout, work), work.length, work.width)
+        blocks = options.of_backward(shape, layout, layers[-1], tokens(layout, work), work.length, work.width)
         states = states._replace(buffers=states.buffers + max(blocks - logits - gone, 0.0))
     return states._replace(activations=activations + per_token * tokens(layout, work), logits=logits)
 
@@ -200,6 +197,25 @@ def local(weight: Weight, layout: Layout) -> float:
     return weight.numel / weight.parts(layout.tp, layout.ep)
 
 
+def state_bytes(weight: Weight, config: OptimizerConfig) -> int:
+    """What an optimizer keeps of a parameter: exactly the tensors that `corpusmill.train.optim` makes."""
+    for option in ("ema", "hypergradient"):  # a copy of the weights each
+        if getattr(config, option) is not None:
+            return 4 * weight.numel + state_bytes(weight, config.model_copy(update={option: None}))
+    n, step = weight.numel, 4
+    if config.kind == "adafactor" and len(weight.shape) > 1:
+        return 4 * (n // weight.shape[-1] + n // weight.shape[-2]) + step
+    if config.kind == "adafactor":
+        return 4 * n + step
+    if config.kind == "lion" or (config.kind == "muon" and weight.kind == "matrices"):
+        return 4 * n
+    if config.kind == "sgd":
+        return 4 * n if config.momentum else 0
+    if config.state_bits == 8 and n >= 4096 and n % 256 == 0:  # codes, a scale for 256 of them, 256 values
+        return 2 * (n + 4 * n // 256 + 4 * 256) + step
+    return 8 * n + step
+
+
 def masked(shape: Shape, work: Work, layer: int) -> bool:
     """Whether a layer's attention has a mask, not the causal one alone."""
     return work.documents or shape.windows.get(layer, work.length) < work.length
@@ -243,7 +259,7 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             stream + (1 if work.compiled else 2) * e * dim
         )  # the compiler sees that the last output is in no gradient
         inner = e * (2 * q + 2 * kv + (1 + gated) * hidden) + heads
-        inner += latent.of_products(mla, shape.heads, e) if mla else 0
+        inner += options.of_products(mla, shape.heads, e) if mla else 0
     elif work.compiled:
         outer = 2 * (stream + e * dim)
         inner = e * (2 * q + 2 * kv * whole + (2 + gated) * hidden) + heads
@@ -259,7 +275,7 @@ def layer_activations(shape: Shape, layout: Layout, work: Work, layer: int) -> f
             inner += e * work.length * rows * layout.tp  # the mask is not cut
     if work.checkpointing not in ("full", "selective"):
         if mla:
-            inner += latent.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, whole)
+            inner += options.of_passes(mla, shape.heads, e, work.compiled, work.cpu, layout.tp, whole)
         if shape.normed(layer):  # queries and keys; autocast makes a float32 copy for the norm
             inner += (e if work.compiled else 2 * MASTER if work.cpu else MASTER) * (q + kv)
             inner += e * q if work.cpu and not ring else 0  # as measured
@@ -367,7 +383,7 @@ def gathered_context(shape: Shape, layout: Layout, work: Work, layer: int) -> fl
     ring = layout.passing
     own = 2 * shape.width(layer, "k") / layout.tp
     if shape.mla:
-        own = latent.passed(shape.mla, shape.heads) / layout.tp if ring else shape.mla.kept
+        own = options.passed(shape.mla, shape.heads) / layout.tp if ring else shape.mla.kept
     numbers = tokens(layout, work) * own
     sums = MASTER * layout.cp * numbers if ring else 0
     return 2 * (layout.cp - 1) * numbers * work.width + sums
